@@ -57,9 +57,7 @@ def rollback(
     addresses = whom_to_ask(folder, peers, ordered.run_id)
     step = fetch_status(addresses, timeout, ordered.run_id).step
     if step <= to_step:
-        raise UserError(
-            f"the run is at step {step}: there is nothing after step {to_step} to undo; name an earlier step"
-        )
+        raise UserError(f"the run is at step {step}: nothing after step {to_step} can be undone; name an earlier step")
     replace_manifest(manifest, changed)
     show_manifest(addresses, ordered, changed, timeout)
     order = order_of(ordered)
@@ -71,6 +69,4 @@ def rollback(
         f"the swarm has the order, revision {order.number} of {ordered.run.name}: back to step {order.step} or to the "
         "newest snapshots before it"
     )
-    click.echo(
-        f"it is at step {step}, so {step - order.step} steps at least are lost; ftnode status shows where it went"
-    )
+    click.echo(f"it is at step {step}: at least {step - order.step} steps are lost; ftnode status shows where it went")

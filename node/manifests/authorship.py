@@ -101,7 +101,7 @@ def announce(text: str, message: str, key: Identity, source: str = "manifest") -
 
 
 def order_rollback(text: str, step: int, key: Identity, source: str = "manifest") -> str:
-    """The signed text with the author's order to go back to a snapshot of `step` or of an earlier one, and signed again.
+    """The signed text with the author's order to go back to a snapshot of `step` or an earlier one, and signed again.
     Each call is another order. A manifest of an earlier format is written anew, as by `announce`.
 
     Raises UserError: 77 when the manifest is not this author's, 78 when it is wrong.

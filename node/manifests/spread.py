@@ -1,5 +1,5 @@
-"""Showing our manifest to peers: to all members when it is new, to whoever refuses us by an older list, and to those who
-have not followed the author's order; asking those for theirs who follow one that is not known here."""
+"""Showing our manifest to peers: to all members when it is new, to whoever refuses us by an older list, and to those
+who have not heard of the author's order. Asking for theirs who follow an order that is not known here."""
 
 from __future__ import annotations
 

@@ -100,8 +100,8 @@ def believed(
 
 
 def undone(order: RollbackOrder, version: Version, rolls: Iterable[Roll]) -> bool:
-    """Whether the author's order undoes this version (rule 47): it is of a later step, and no roll of a lineage that has
-    followed the order names it."""
+    """Whether the author's order undoes this version (rule 47): it is of a later step, and no roll of a lineage that
+    has followed the order names it."""
     followed = any(roll.version == version and roll.view.lineage.order >= order.number for roll in rolls)
     return order.spoils(version.step) and not followed
 

@@ -143,9 +143,9 @@ class Following:
         return out
 
     def _by_order(self, s: Situation, out: Outcome, sender: Peer, view: View, shown: Roll | None) -> bool:
-        """True where the author's orders to roll back decide that a view is not taken up (rule 47). What follows an order
-        that is not known here is believed when its manifest has been seen. What has not followed the one that ours has
-        is over."""
+        """True where the author's orders to roll back decide that a view is not taken up (rule 47). What follows an
+        order that is not known here is believed when its manifest has been seen. What has not followed the one that
+        ours has is over."""
         theirs, start = view.lineage.order, view.lineage.start
         if theirs > s.order.number:
             if may_say(self._asked_order, sender, s):

@@ -1,5 +1,5 @@
-"""Swarms that go back to a snapshot because the author has ordered it (rule 47): once, from wherever they are in a step,
-also when leaders die, and when somebody comes back who was away."""
+"""Swarms that go back to a snapshot because the author has ordered it (rule 47): once, from wherever they are in a
+step, also when leaders die, and when somebody comes back who was away."""
 
 from __future__ import annotations
 

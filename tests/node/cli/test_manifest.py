@@ -313,8 +313,10 @@ def test_an_edited_list_is_signed_by_its_author_again(manifest_file: Path, ftnod
 
 
 def test_only_the_author_of_a_run_with_snapshots_orders_a_rollback(
-    manifest_file: Path, tmp_path: Path, text_file: Path, ftnode: Callable[..., Seen]
+    tmp_path: Path, text_file: Path, ftnode: Callable[..., Seen]
 ) -> None:
+    manifest_file = tmp_path / "kept.toml"
+    assert ftnode("run", "init", manifest_file, "--data", text_file, "--snapshot-every", 5).code == 0
     before = manifest_file.read_bytes()
     stranger = ftnode("run", "rollback", manifest_file, "--to-step", 3, "--home", tmp_path / "another")
     assert stranger.refused(77, "only its author orders a rollback")
