@@ -15,7 +15,7 @@ from ftnode.protocol.situation import GoOnFromDisks, ShowView, TakeUp
 from ftnode.protocol.views.following import Following
 from ftnode.protocol.views.lineage_rank import behind, wins
 from ftnode.protocol.words.effects import AskOrder, Note, ShowOrder
-from ftnode.protocol.words.messages import Certificate, Roll
+from ftnode.protocol.words.messages import Certificate, Roll, founding_proof
 from ftnode.protocol.words.records import TOLD_MAX
 from ftnode.protocol.words.types import Attempt, Peer, RollbackOrder, Snapshot, Version
 from ftnode.protocol.words.view import Lineage
@@ -73,9 +73,8 @@ def test_where_there_is_nothing_to_go_back_to_it_says_so_and_goes_on_looking() -
     role = undoing({}, B, C)
     assert not role.beat(at(0.0)) and not role.trouble
     (note,) = role.beat(at(WAIT))
-    assert (
-        isinstance(note, Note) and "changes nothing: no disk here has all stages of step 9" in note.text == role.trouble
-    )
+    assert isinstance(note, Note) and note.text == role.trouble
+    assert "changes nothing: no disk here has all stages of step 9" in note.text
     for peer, told in OLD.items():
         role.restart.told_again(peer, told)
     assert went(role, WAIT + 1.0) == [(FIVE, 4)]
@@ -110,7 +109,7 @@ def test_of_two_lineages_the_one_that_has_followed_the_order_wins_whatever_its_s
 def certificate(start: Version, order: int) -> Certificate:
     lineage = Lineage("restarted", 0, 3, "", start, order)
     view = view_of((A,), (B,), (C,), lineage=lineage, number=4)
-    return Certificate(replace(view, previous=VIEW.digest()), True, (), 0, None, (), None)
+    return Certificate(replace(view, previous=VIEW.digest()), True, (), 0, founding_proof(A), (), None)
 
 
 @pytest.mark.parametrize(
@@ -127,6 +126,7 @@ def test_what_the_leader_founds_is_taken_up_if_the_author_has_ordered_it(
     start: Version, order: int, known: RollbackOrder, answer: type
 ) -> None:
     role, told = Following(Chronicle()), certificate(start, order)
+    role.proofs.keep(VIEW, founding_proof(A))
     s = situation(me=B, order=known, settings=KEEPING)
     out = role.on_certificate(s, A, told, told.view)
     assert [type(each) for each in out if not isinstance(each, ShowView)] == [answer]
