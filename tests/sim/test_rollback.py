@@ -71,7 +71,8 @@ def in_mid_step(seed: int, after: float = 0.0) -> None:
     swarm.until(BACK_AT + 1, 30.0)
     ends_at_the_order(swarm)
     assert {(rung, base.step) for *_, rung, base in swarm.installed} == {(Rung.SNAPSHOT, BACK_AT)}
-    assert [step for _, step in swarm.commits if step == BACK_AT + 1].count(BACK_AT + 1) == 1
+    view = best_view(swarm.world)
+    assert view is not None and min(swarm.world.ledger.commits[view.lineage.id]) >= BACK_AT
 
 
 def leader_dies(seed: int) -> None:
