@@ -142,10 +142,12 @@ class Following:
             self._meet(s, out, sender, message, Known(view, proof))
         return out
 
-    def _by_order(self, s: Situation, out: Outcome, sender: Peer, view: View, shown: Roll | None) -> bool:
+    def _by_order(
+        self, s: Situation, out: Outcome, sender: Peer, view: View, shown: Roll | None, hint: bool = False
+    ) -> bool:
         """True where the author's orders to roll back decide that a view is not taken up (rule 47). What follows an
         order that is not known here is believed when its manifest has been seen. What has not followed the one that
-        ours has is over."""
+        ours has is over. `hint`: the directory says it, which has no rolls to show."""
         theirs, start = view.lineage.order, view.lineage.start
         if theirs > s.order.number:
             if may_say(self._asked_order, sender, s):
@@ -158,6 +160,8 @@ class Following:
             return True
         ours = () if shown is None else (shown,)
         if theirs == s.order.number and start is not None and undone(s.order, start, ours):
+            if hint:
+                return True
             self._disbelieve(s, out, sender, view)
             return True
         return False
@@ -332,7 +336,7 @@ class Following:
         somebody of our view can be asked. `certificate`: the one that is listed, or a later one of its lineage that we
         had before."""
         out, mine = Outcome(), s.view
-        if self._by_order(s, out, certificate.leader, certificate, None):
+        if self._by_order(s, out, certificate.leader, certificate, None, hint=True):
             out.append(AskAround((certificate.leader,)))
         elif mine is not None and self._doubts(s, certificate, None):
             out.append(AskAround((certificate.leader,)))  # who may have a roll

@@ -216,7 +216,7 @@ def test_without_a_snapshot_that_is_old_enough_nothing_changes(seed: int) -> Non
 def orders_are_not_ranked() -> Any:
     """Of lineages that meet the one with more steps goes on, whatever was ordered."""
     return patched(
-        (following.Following, "_by_order", lambda self, s, out, sender, view, shown: False),
+        (following.Following, "_by_order", lambda self, s, out, sender, view, shown, hint=False: False),
         (lineage_rank, "wins", lambda s, theirs, step: lineage_rank._farther(s, step) > 0),
         (following, "wins", lambda s, theirs, step: lineage_rank._farther(s, step) > 0),
     )

@@ -14,7 +14,7 @@ from tests.swarm.conftest import OpenTrial
 from tests.swarm.test_membership import command
 from tests.swarm.test_switched_off import EVERY, common, with_snapshots
 
-pytestmark = pytest.mark.timeout(280)
+pytestmark = pytest.mark.timeout(420)
 
 
 def test_a_swarm_goes_back_by_the_order_of_its_author_and_trains_on(open_swarm: OpenTrial, text: Path) -> None:
@@ -22,7 +22,7 @@ def test_a_swarm_goes_back_by_the_order_of_its_author_and_trains_on(open_swarm: 
     run = list_volunteers(trial.swarm, with_snapshots(small_manifest(text, 3)), ("v1", "v2")).run_id
     for name in ("v1", "v2"):
         trial.volunteer(name, hold=2, options=("--keep-snapshots", "1000"))
-    trial.wait("snapshots of all stages", lambda story: len(common(trial, run)) > 2, 90.0)
+    trial.wait("snapshots of all stages", lambda story: len(common(trial, run)) > 2, 150.0)
     first = min(common(trial, run))
     trial.story.read()
     seen = len(trial.story.installed), len(trial.story.commits)
@@ -33,8 +33,8 @@ def test_a_swarm_goes_back_by_the_order_of_its_author_and_trains_on(open_swarm: 
     assert (told["run"], told["revision"], told["to_step"]) == (run, 2, first + EVERY - 1)
     assert told["undone_steps"] == told["step"] - told["to_step"] > 0
 
-    trial.wait("the stages' snapshots", lambda story: len(story.installed) >= seen[0] + 4, 60.0)
-    trial.wait("steps after the rollback", lambda story: len(story.commits) >= seen[1] + 6, 60.0)
+    trial.wait("the stages' snapshots", lambda story: len(story.installed) >= seen[0] + 4, 90.0)
+    trial.wait("steps after the rollback", lambda story: len(story.commits) >= seen[1] + 6, 90.0)
     installed = [each.record for each in trial.story.installed[seen[0] :]]
     assert {(each["rung"], each["step"]) for each in installed} == {(Rung.SNAPSHOT.value, first)}
     assert first + 1 in {each.record["step"] for each in trial.story.commits[seen[1] :]}
