@@ -65,7 +65,7 @@ from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.site import site_of
 from ftnode.protocol.words.timers import Timers
-from ftnode.protocol.words.types import Handle, Peer
+from ftnode.protocol.words.types import NO_ORDER, Handle, Peer, RollbackOrder
 from ftnode.protocol.words.view import View
 
 NOTES_KEPT = 256
@@ -92,6 +92,8 @@ class Participant:
         self.peers = PeerTable(me, addresses)
         self.reports: dict[Peer, ms.Heartbeat] = {}
         self.chronicle = Chronicle()
+        self.order = NO_ORDER
+        """The author's newest order to roll back."""
         self.holder = Holder(settings)
         self.candidacy = Candidacy()
         self.election = Election(me)
@@ -179,7 +181,7 @@ class Participant:
                 self.me, self.settings, self.now, self.chance, self.view, self.members, self.mine, self.hold,
                 self.peers.contacts, self.peers.presences, self.reports, self.liveness, self.holder, self.balloting,
                 self.departure.leaving, self.departure.pauses, self.following.quorate_at, self.chronicle, self.leader,
-                self.here, self.peers.crowds,
+                self.here, self.peers.crowds, self.order,
             )  # fmt: skip
         return self._situation
 
@@ -332,8 +334,9 @@ class Participant:
         self.memory.unstick()
         if self.leader.base is None or self.leader.base != self.view.lineage.start:  # which may be a lie
             self.memory.known_step = self.situation.highest_step
-        follow = self.following.go_on_from_disks
-        self.carry_out(follow(self.situation, go.number, go.start, go.exact_stages, go.reason))
+        if go.order > self.view.lineage.order:
+            self.memory.known_step = go.start.step
+        self.carry_out(self.following.go_on_from_disks(self.situation, go))
 
     def certificate(self, since: int = -1) -> ms.Certificate:
         """`since`: the number of the view of our lineage by which the receiver goes; -1: by none."""
@@ -417,6 +420,8 @@ class Participant:
                 self.carry_out(self.holder.rolls.say(self.situation, event.kept))
             case ev.Rolls():
                 self.holder.rolls.replace(event.kept)
+            case ev.Ordered():
+                self._on_order(event.order)
             case ev.History():
                 self.chronicle.learn(event.commits, self.now)
             case ev.Credited():
@@ -511,6 +516,16 @@ class Participant:
         for listed in self.following.on_directory(self.situation, event.certificates):
             self.carry_out(self.following.consider(self.situation, listed, self.election.newest_of(listed)))
         self.carry_out(self.following.after_directory(self.situation, event, before))
+
+    def _on_order(self, order: RollbackOrder) -> None:
+        if order.number <= self.order.number:
+            return
+        self.order = order
+        self.holder.disk.on_order(order)
+        self.changed()
+        text = f"the run's author orders to roll back to step {order.step} or an earlier one"
+        self.note("rollback", text, step=str(order.step))
+        self.carry_out(self.holder.tell_disk(self.situation))
 
     def _on_compute_ready(self, event: ev.ComputeReady) -> None:
         self.holder.on_compute_ready(event)

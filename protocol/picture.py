@@ -22,7 +22,7 @@ from ftnode.protocol.step.doubts import Doubt
 from ftnode.protocol.words.messages import Commit, Heartbeat
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.settings import Settings
-from ftnode.protocol.words.types import Peer, Version
+from ftnode.protocol.words.types import NO_ORDER, Peer, RollbackOrder, Version
 from ftnode.protocol.words.view import View
 
 Key = TypeVar("Key")
@@ -105,6 +105,10 @@ class Picture(NamedTuple):
     """Whose parts of sums looked unlike the others', oldest first. Nobody is accused by that."""
     cut_off: int = 0
     """Parts of sums that we made which did not count in full."""
+    order: RollbackOrder = NO_ORDER
+    """The author's newest order to roll back."""
+    order_trouble: str = ""
+    """As a leader: why nothing has come of it so far, in words."""
 
     @property
     def member(self) -> bool:
@@ -189,6 +193,8 @@ def picture_of(
         plan=plan if leads else "",
         doubts=tuple(s.own.doubts.told),
         cut_off=s.own.doubts.cut_off,
+        order=s.order,
+        order_trouble=s.led.order_trouble if s.led is not None else "",
     )
 
 

@@ -26,7 +26,7 @@ from ftnode.protocol.words.crowds import NOBODY_KNOWN, Crowds
 from ftnode.protocol.words.messages import Begin, Commit, Heartbeat, Message, Offer, Proof, Roll, Suspect
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.settings import Settings
-from ftnode.protocol.words.types import Copied, Peer, Snapshot, Version
+from ftnode.protocol.words.types import NO_ORDER, Copied, Peer, RollbackOrder, Snapshot, Version
 from ftnode.protocol.words.view import View
 
 # -- questions that roles ask of each other
@@ -139,6 +139,11 @@ class RunHistory(Protocol):
 class Led(Protocol):
     """The leader of our view, when that is us: questions that the other roles ask of it."""
 
+    @property
+    def order_trouble(self) -> str:
+        """Why nothing has come of the author's order to roll back so far, in words."""
+        ...
+
     def wanting(self, s: Situation) -> bool:
         """Is somebody looked for?"""
         ...
@@ -209,6 +214,13 @@ class Situation(NamedTuple):
     """The site where we are; empty: not known."""
     crowds: Crowds = NOBODY_KNOWN
     """Who belongs together."""
+    order: RollbackOrder = NO_ORDER
+    """The author's newest order to roll back."""
+
+    @property
+    def to_roll_back(self) -> bool:
+        """Our lineage has not followed that order."""
+        return self.view is not None and self.view.lineage.order < self.order.number
 
     @property
     def member(self) -> bool:
@@ -354,6 +366,8 @@ class GoOnFromDisks:
     start: Version
     exact_stages: int
     reason: str
+    order: int = 0
+    """The author's newest order to roll back that the lineage follows (rule 47)."""
 
 
 @dataclass(frozen=True, slots=True)

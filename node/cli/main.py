@@ -154,6 +154,7 @@ run_group = LazyGroup(
         "fetch": ("ftnode.node.cli.run_peers:fetch", "Get the manifest behind a link."),
         "push": ("ftnode.node.cli.run_peers:push", "Tell a swarm who else may join."),
         "announce": ("ftnode.node.cli.run_peers:announce", "Tell volunteers and watchers something."),
+        "rollback": ("ftnode.node.cli.run_rollback:rollback", "Order a swarm to undo steps."),
     },
 )
 

@@ -73,6 +73,9 @@ class Driver:
         self.copy_fetcher: CopyFetcher | None = None
         self.saver: SnapshotSaver | NoSaver = NoSaver()
         self.rolls: RollBook | None = None
+        self.show_manifest: Callable[[str], None] = lambda peer_id: None
+        self.ask_manifest: Callable[[str], None] = lambda peer_id: None
+        """What is done about manifests, by PeerId; set by whoever has them."""
         self.work = OwnWork()
         """What this node does, counted."""
         self.on_last: Callable[[int, Version], None] | None = None
@@ -256,6 +259,10 @@ class Driver:
             case fx.KeepRoll(roll):
                 if self.rolls is not None and self._nursery is not None:
                     self._nursery.start_soon(self.rolls.keep, roll)
+            case fx.ShowOrder(peer):
+                self.show_manifest(peer.id)
+            case fx.AskOrder(peer):
+                self.ask_manifest(peer.id)
             case fx.Stop(reason):
                 self._stopped = reason
 

@@ -50,6 +50,7 @@ from ftnode.node.links.transport import Transport
 from ftnode.node.machine.gradient_memory import GradientMemory
 from ftnode.node.machine.snapshot_memory import SnapshotMemory
 from ftnode.node.machine.tensor_slots import Arena
+from ftnode.node.manifests.authorship import order_of
 from ftnode.node.manifests.book import ManifestBook, not_listed
 from ftnode.node.manifests.exchange import MANIFEST_PROTOCOL, manifest_handler
 from ftnode.node.manifests.invitation import Invitation
@@ -92,6 +93,7 @@ from ftnode.protocol.words.events import (
     Lied,
     LinkDown,
     Moved,
+    Ordered,
     Received,
     Vouched,
 )
@@ -272,6 +274,8 @@ class Node:
         self.departure.stored = self.disk.newest
         self.departure.line_rate = lambda: self.config.limits.up or self.transport.line_rate
         self.departure.hand_over_seconds = self.config.hand_over_seconds
+        self.driver.show_manifest, self.driver.ask_manifest = self.spreading.show_to, self.spreading.ask
+        self._tell_order(self.book.manifest)
         if self.driver.rolls is not None:
             self.driver.rolls.tell()
         self.disk.tell()
@@ -497,10 +501,15 @@ class Node:
     def _on_newer_manifest(self, manifest: Manifest) -> None:
         self.speaking.say("manifest", f"revision {manifest.membership.revision} of who may join is in force")
         self._tell_announcement(manifest)
+        self._tell_order(manifest)
         self.transport.drop_unlisted()
         self.spreading.show_to(*(peer.id for peer in self._look().members if peer != self.me))
         if not self.book.admits(self.me.id):
             self._fail(UserError(not_listed(self.book.manifest, self.me.id), 77))
+
+    def _tell_order(self, manifest: Manifest) -> None:
+        if (order := order_of(manifest)).number:
+            self.driver.deliver(Ordered(order))
 
     def _tell_announcement(self, manifest: Manifest) -> None:
         """Once for each that is another than before."""

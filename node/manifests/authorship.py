@@ -16,6 +16,7 @@ from ftnode.protocol.manifest.parse import CONFIGURATION, Manifest, as_toml, par
 from ftnode.protocol.manifest.sections import FORMAT, MESSAGE_PATTERN
 from ftnode.protocol.manifest.signature import Signature, read_signature, with_signature
 from ftnode.protocol.words.errors import UserError
+from ftnode.protocol.words.types import NO_ORDER, RollbackOrder
 
 AUTHOR_KEY: Final = "author"
 
@@ -97,6 +98,32 @@ def announce(text: str, message: str, key: Identity, source: str = "manifest") -
         assert before is not None
         return sign(with_signature(render(changed), before), key, source)
     return sign(_with_value(text, "membership", "message", as_toml(message), source), key, source)
+
+
+def order_rollback(text: str, step: int, key: Identity, source: str = "manifest") -> str:
+    """The signed text with the author's order to go back to a snapshot of `step` or an earlier one, and signed again.
+    Each call is another order. A manifest of an earlier format is written anew, as by `announce`.
+
+    Raises UserError: 77 when the manifest is not this author's, 78 when it is wrong.
+    """
+    manifest = parse(text, source)
+    before = read_signature(text, source)
+    if manifest.run.author != key.peer_id or not signer(manifest, text, source) or before is None:
+        raise UserError(
+            f"{source} is not signed by this machine's author key {key.peer_id}; only its author orders a rollback", 77
+        )
+    number = manifest.membership.revision + 1
+    changed = replace(manifest, membership=replace(manifest.membership, rollback_order=number, rollback_to=step))
+    if read_format(text) < FORMAT:
+        return sign(with_signature(render(changed), before), key, source)
+    text = _with_value(text, "membership", "rollback_order", str(number), source)
+    return sign(_with_value(text, "membership", "rollback_to", str(step), source), key, source)
+
+
+def order_of(manifest: Manifest) -> RollbackOrder:
+    """The author's newest order to roll back; none where the run has no author, who alone can give one."""
+    membership = manifest.membership
+    return RollbackOrder(membership.rollback_order, membership.rollback_to) if manifest.run.author else NO_ORDER
 
 
 def _with_value(text: str, section: str, name: str, value: str, source: str) -> str:

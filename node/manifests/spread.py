@@ -1,4 +1,5 @@
-"""Showing our manifest to peers: to all members when it is new, and to whoever refuses us by an older list.
+"""Showing our manifest to peers: to all members when it is new, to whoever refuses us by an older list, and to those
+who have not heard of the author's order. Asking for theirs who follow an order that is not known here.
 
 Where volunteers vouch for others, the vouchers that we know go with it, and we learn those that the other one knows.
 """
@@ -24,6 +25,7 @@ from ftnode.node.manifests.exchange import (
     FRAME_BYTES_MAX,
     LIARS_MAX,
     MANIFEST_PROTOCOL,
+    read_manifest_reply,
     read_refusal,
     read_told_vouchers,
     request_for,
@@ -44,7 +46,8 @@ class Spreading:
         """`me`: our PeerId, whose vouchers are shown first."""
         self._book, self._me = book, me
         self._transport = transport
-        self._waiting: OrderedDict[str, None] = OrderedDict()
+        self._waiting: OrderedDict[tuple[str, bool], None] = OrderedDict()
+        """Peers, and whether they are asked for their manifest; the others are shown ours."""
         self._shown: OrderedDict[tuple[str, int, int], float] = OrderedDict()
         self._liars: dict[str, None] = {}
         self._more = trio.Event()
@@ -60,14 +63,20 @@ class Spreading:
             self._shown[key] = now
             if len(self._shown) > WAITING_MAX:
                 self._shown.popitem(last=False)
-            self._waiting[peer_id] = None
+            self._waiting[peer_id, False] = None
         self._more.set()
 
     def tell_of(self, liar: str, *peer_ids: str) -> None:
         """Members are told once that this one was let go as a liar; only its leader is believed."""
         newest(self._liars, liar, None, LIARS_MAX)
-        self._waiting.update(dict.fromkeys(peer_ids[:WAITING_MAX]))
+        self._waiting.update(dict.fromkeys((peer_id, False) for peer_id in peer_ids[:WAITING_MAX]))
         self._more.set()
+
+    def ask(self, peer_id: str) -> None:
+        """For its manifest, which may be newer than ours."""
+        if self._book.manifest.run.author and len(self._waiting) < WAITING_MAX:
+            self._waiting[peer_id, True] = None
+            self._more.set()
 
     @property
     def _is_new(self) -> bool:
@@ -87,14 +96,23 @@ class Spreading:
             while not self._waiting:
                 self._more = trio.Event()
                 await self._more.wait()
-            peer_id, _ = self._waiting.popitem(last=False)
+            (peer_id, asked), _ = self._waiting.popitem(last=False)
             try:
                 with asking(peer_id, MANIFEST_PROTOCOL, (LinkBroken,)), trio.fail_after(EXCHANGE_SECONDS):
-                    refusal = await self._show(peer_id)
+                    refusal = await (self._get(peer_id) if asked else self._show(peer_id))
             except (LinkBroken, PeerError, *STREAM_ERRORS) as error:
-                log.info("%s was not shown the manifest: %s", peer_id, error or "too slow")
+                log.info("no manifest was exchanged with %s: %s", peer_id, error or "too slow")
             else:
-                log.info("%s was shown the manifest: %s", peer_id, refusal or "taken")
+                log.info("a manifest was exchanged with %s: %s", peer_id, refusal or "taken")
+
+    async def _get(self, peer_id: str) -> str:
+        """Take the peer's manifest if it is newer, as one that it shows."""
+        stream = await self._transport.open(peer_id, MANIFEST_PROTOCOL)
+        try:
+            await write_frame(stream, request_for(self._book.manifest.run_id))
+            return self._book.offer(read_manifest_reply(await read_frame(stream.receive_some, FRAME_BYTES_MAX)))
+        finally:
+            await trio.aclose_forcefully(stream)
 
     async def _show(self, peer_id: str) -> str:
         stream = await self._transport.open(peer_id, MANIFEST_PROTOCOL)

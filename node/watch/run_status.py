@@ -118,6 +118,9 @@ def run_status(
         limiting_peer=limiting.peer,
         limited_by=limiting.kind,
         revision=around.revision,
+        rollback_ordered=picture.order.step if picture.order.number else None,
+        rollback_went_to=_went_to(picture),
+        rollback_trouble=picture.order_trouble,
         copies=_copies(picture),
         alarms=alarms(picture, now),
         plan=picture.plan,
@@ -125,6 +128,14 @@ def run_status(
         credits_step=picture.history.credit.step,
         skipped_steps=sum(commit.skipped for commit in picture.history.commits.values()),
     )
+
+
+def _went_to(picture: Picture) -> int | None:
+    """The step that the run went back to by the author's newest order."""
+    order, lineage = picture.order, picture.view.lineage if picture.view is not None else None
+    if not order.number or lineage is None or lineage.order < order.number or lineage.start is None:
+        return None
+    return min(lineage.start.step, order.step)
 
 
 def undigested_rows(failures: Failures) -> tuple[UndigestedRow, ...]:

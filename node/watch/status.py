@@ -274,6 +274,12 @@ class SwarmStatus:
     """Its line or its device."""
     revision: int = 0
     """Of the manifest that the speaker works by: how often its author has changed what may be changed."""
+    rollback_ordered: int | None = None
+    """The step that the author has ordered to roll back to, last; None: never."""
+    rollback_went_to: int | None = None
+    """The step of the snapshots that the run went on from by that order, at most; None while it has not."""
+    rollback_trouble: str = ""
+    """Where the speaker leads the run: why nothing has come of the order."""
     announcement: str = ""
     """What the author says to everybody. No peer is believed here: a watcher writes what it found to be signed."""
     alarms: tuple[str, ...] = ()

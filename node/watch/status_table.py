@@ -132,8 +132,21 @@ def heading_lines(status: SwarmStatus) -> list[str]:
     return [
         *first,
         *([f"the run's author says: {status.announcement}"] if status.announcement else []),
+        *_rollback_lines(status),
         *([_leader_line(status)] if status.view >= 0 else []),
     ]
+
+
+def _rollback_lines(status: SwarmStatus) -> list[str]:
+    ordered, went_to = status.rollback_ordered, status.rollback_went_to
+    if ordered is None:
+        return []
+    if went_to is not None:
+        return [
+            f"rolled back by its author's order: to the snapshots of step {went_to:,} (step {ordered:,} was ordered)"
+        ]
+    trouble = printable(status.rollback_trouble) or "looks for snapshots that are old enough"
+    return [f"its author orders to roll back to step {ordered:,} or an earlier one: {trouble}"]
 
 
 def _leader_line(status: SwarmStatus) -> str:

@@ -100,6 +100,8 @@ class Holder:
         """The newest that came before their Begin, of each (holder, stage)."""
         self.copies = OwnCopies()
         self.disk, self.rolls = OwnDisk(), OwnRolls()
+        self._ordered = 0, 0.0
+        """Number of the author's newest order to roll back, and since when we know it."""
         self.told: tuple[Version, bool] | None = None
         """The base of the last Begin, and whether it was skipped: a member knows of it although its work is gone."""
         self._left: deque[Attempt] = deque(maxlen=LEFT_KEPT)
@@ -281,6 +283,16 @@ class Holder:
             for roll in self.rolls.told():
                 out.send(view.leader, Rolled(view.lineage.id, view.number, roll, True))
         out.send(view.leader, self.status(s, view))
+
+    def tell_disk(self, s: Situation) -> Outcome:
+        """The author orders to roll back, and whoever leads has to know what is on disks (rule 47)."""
+        out, settings = Outcome(), s.settings
+        if s.order.number > self._ordered[0]:
+            self._ordered = s.order.number, s.now
+        late = s.now - self._ordered[1] > settings.restart_wait_seconds + 2 * settings.lease_seconds
+        if s.view is not None and s.member and s.me != s.view.leader and s.to_roll_back and not late:
+            out.send(s.view.leader, self.status(s, s.view))
+        return out
 
     def _handed_over(self, s: Situation, was: tuple[int, ...]) -> bool:
         """We hold less than before, and the step is done: its last word on what was given up is still ours."""
@@ -707,6 +719,7 @@ class Holder:
         out.extend(self.departure.say(s))
         if s.member and (self.begin is None or self.begin.view != s.view.number):
             self._tell_leader(s, out, s.view)
+        out.extend(self.tell_disk(s))
         out.extend(self.rolls.say(s, self.disk.told()))
         hung = self.installs.hung(s)
         if hung is not None:  # another may try (invariant I8); compute may be what hangs

@@ -25,10 +25,11 @@ from ftnode.protocol.leader.replica_moves import ReplicaMoves
 from ftnode.protocol.leader.restart import Restart
 from ftnode.protocol.leader.roll_call import RollCall
 from ftnode.protocol.leader.spoilt_steps import odd_ones
+from ftnode.protocol.leader.undoing import Undoing
 from ftnode.protocol.recovery.copies import in_words, keepers
 from ftnode.protocol.recovery.install_plans import Hopeless, plan_installs, usable_copies
 from ftnode.protocol.recovery.standing import DONE_AGAIN, Standing, agree, standing, summarise
-from ftnode.protocol.situation import Outcome, ShowView, Situation
+from ftnode.protocol.situation import GoOnFromDisks, Outcome, ShowView, Situation
 from ftnode.protocol.step.credit import given_by
 from ftnode.protocol.step.work_split import Paths, Shares, divide, repair
 from ftnode.protocol.views.ballot import Balloting
@@ -94,6 +95,7 @@ class Leader:
         self.learners = Learners(s, view, memory, progress, self.losses, self.moves)
         self.leavers = Leavers(view, memory, progress, self.losses, self.learners, self.moves)
         self.restart = Restart(view, memory, progress, self.losses)
+        self.undoing = Undoing(view, self.restart)
         self.recruiting = Recruiting(view, memory, progress, self.losses, self.moves, self.restart)
         self.omissions = Omissions(view, memory, progress, self.recruiting)
         before = memory.members if memory.led == (view.lineage.id, view.number - 1) else s.members
@@ -117,6 +119,11 @@ class Leader:
     def unsettled(self) -> bool:
         """There are losses or vacancies, which `advance` moves forward."""
         return bool(self._vacant or self.losses) and not self.progress.finished
+
+    @property
+    def order_trouble(self) -> str:
+        """Why nothing has come of the author's order to roll back so far, in words."""
+        return self.undoing.trouble
 
     def wanting(self, s: Situation) -> bool:
         """Is somebody looked for?"""
@@ -186,8 +193,11 @@ class Leader:
         out, begin = Outcome(), self.progress.begin
         if s.liveness.stale(s.now) and sender != s.me:
             return out
+        if sender in s.members and s.to_roll_back:
+            self.restart.told_again(sender, status.snapshots)
+            self.undoing.told.add(sender)
         if begin is not None:
-            if sender in s.members:
+            if sender in s.members and not (s.to_roll_back and status.attempt == begin.attempt):
                 self._answer_late(s, out, sender, status, begin)
             return out
         if sender in s.members:
@@ -736,6 +746,11 @@ class Leader:
                 self._settling = False
                 fills = self.recruiting.fills
                 self._propose(s, out, fills, self._reasons(fills) or "another try")
+        trains = progress.base is not None and progress.base.step > 0 and not progress.finished
+        if s.to_roll_back and trains and not balloting.proposing:
+            out.extend(self.undoing.beat(s))
+            if any(isinstance(each, GoOnFromDisks) for each in out):
+                return out
         anew, looked = self.restart.beat(s, bool(self.recruiting.pending or self.recruiting.fills))
         out.extend(looked)
         if anew:

@@ -27,10 +27,10 @@ from ftnode.protocol.recovery.disk_versions import (
     within,
     witnessed,
 )
-from ftnode.protocol.recovery.rolls import believed, trusted
+from ftnode.protocol.recovery.rolls import believed, trusted, undone
 from ftnode.protocol.recovery.standing import Standing
 from ftnode.protocol.situation import GoOnFromDisks, Outcome, Situation
-from ftnode.protocol.words.messages import HALTED
+from ftnode.protocol.words.messages import HALTED, Roll
 from ftnode.protocol.words.records import LIFETIME_SECONDS_MAX, TOLD_MAX, Presence, sensible
 from ftnode.protocol.words.types import Peer, Snapshot, Version, names_of
 from ftnode.protocol.words.view import View
@@ -50,6 +50,8 @@ class DiskReports:
     known: Known
     heard: bool
     """Somebody told of snapshots, reachable or not."""
+    rolls: tuple[Roll, ...] = ()
+    """Those that we go by."""
     doubtful: tuple[Peer, ...] = ()
     """Who tells of snapshots that are not to be believed, by the rolls that we have."""
 
@@ -62,6 +64,8 @@ class Restart:
         self.view, self.memory, self.progress, self.losses = view, memory, progress, losses
         self.waiting = ""
         """What it waits for, in words; empty when it does not."""
+        self._told_again: dict[Peer, tuple[Snapshot, ...]] = {}
+        self._tellings = 0
         self._last: DiskReports | None = None
         self._found: tuple[DiskReports, int, Possible] | None = None
         """What follows from what was seen, and from the highest committed step."""
@@ -77,7 +81,7 @@ class Restart:
         halts."""
         beat = s.now // s.settings.heartbeat_seconds
         told = len(self.progress.statuses), len(s.presences), self.memory.rolls_heard, len(s.own.rolls_kept())
-        when = beat, len(self.losses.gone), *told
+        when = beat, len(self.losses.gone), *told, self._tellings, s.order.number
         last = self._last
         if last is not None and last.when == when and last.presences is s.presences:
             return last
@@ -85,7 +89,8 @@ class Restart:
 
     def _ask_all(self, s: Situation, when: tuple[float, ...]) -> DiskReports:
         gone, memory = self.losses.gone, self.memory
-        told = {peer: status.snapshots for peer, status in self.progress.statuses.items() if peer not in gone}
+        told = {peer: status.snapshots for peer, status in self.progress.statuses.items()} | self._told_again
+        told = {peer: snapshots for peer, snapshots in told.items() if peer not in gone}
         told[s.me] = s.own.snapshots_told()
         told |= {presence.peer: presence.snapshots for presence in outside(s, memory)}
         doubted = memory.doubted()
@@ -98,8 +103,35 @@ class Restart:
         }  # fmt: skip
         heard = any(presence.snapshots for presence in s.presences.values()) or any(listed.values())
         told_of = {peer: snapshots for peer, snapshots in listed.items() if snapshots}
-        known, doubtful = believed(told_of, trusted(s.own.rolls_kept(), memory.rolls_told()))
-        return DiskReports(when, s.presences, known, heard, tuple(sorted(doubtful)))
+        rolls = trusted(s.own.rolls_kept(), memory.rolls_told())
+        known, doubtful = believed(told_of, rolls)
+        return DiskReports(when, s.presences, known, heard, tuple(rolls), tuple(sorted(doubtful)))
+
+    def _not_undone(self, s: Situation) -> Known:
+        """Without what the author's order undoes (rule 47). Where nothing else is possible, and this lineage has not
+        followed the order, all."""
+        seen = self._seen(s)
+        if not s.order.number:
+            return seen.known
+        found = {
+            peer: tuple(kept for kept in snapshots if not undone(s.order, kept.version, seen.rolls))
+            for peer, snapshots in seen.known.items()
+        }
+        return found if not s.to_roll_back or common(found, s.settings) else seen.known
+
+    def before_order(self, s: Situation) -> CommonVersion | None:
+        """The newest version that the author's order lets stand and of which all stages are on disks."""
+        known = {
+            peer: tuple(kept for kept in snapshots if not s.order.spoils(kept.version.step))
+            for peer, snapshots in self.known(s).items()
+        }
+        whole = (one for one in common(known, s.settings) if not one.missing)
+        return max(whole, key=lambda one: one.version.step, default=None)
+
+    def told_again(self, peer: Peer, snapshots: tuple[Snapshot, ...]) -> None:
+        """A member tells what is on its disk while the view stays."""
+        self._told_again[peer] = snapshots
+        self._tellings += 1
 
     def _possible(self, s: Situation) -> Possible:
         base, settings = self.progress.base, s.settings
@@ -109,10 +141,11 @@ class Restart:
             return committed, [], []
         seen = self._seen(s)
         if self._found is None or self._found[0] is not seen or self._found[1] != committed:
-            every = common(seen.known, settings)
+            known = self._not_undone(s)
+            every = common(known, settings)
             if not s.own.rolls_kept():
-                every = witnessed(every, seen.known)
-            highest = max(committed, credible_step(seen.known, every))
+                every = witnessed(every, known)
+            highest = max(committed, credible_step(known, every))
             self._found = seen, committed, (highest, within(every, highest, settings), every)
         return self._found[2]
 
@@ -222,7 +255,9 @@ class Restart:
             counted = {peer for _, peers in best.kept.values() for peer in peers}
             told += [kept for peer in counted for kept in self.known(s)[peer] if kept.version == best.version]
             number = number_after((kept for kept in told if sensible(kept, settings)), self.view.number)
-            out.append(GoOnFromDisks(number, best.version, len(best.kept), self._reason(best, highest)))
+            followed = not undone(s.order, best.version, self._seen(s).rolls)
+            order = s.order.number if followed else self.view.lineage.order
+            out.append(GoOnFromDisks(number, best.version, len(best.kept), self._reason(best, highest), order))
         return out
 
     def _forgive(self, s: Situation) -> None:

@@ -117,6 +117,14 @@ class Membership:
         1, 64, since=11, earlier=4,
     )  # fmt: skip
     vouched_a_day: int = key("Of these, on one day.", 1, 64, since=11, earlier=2)
+    rollback_order: int = key(
+        "The revision in which the author last ordered to undo steps, which `ftnode run rollback` writes; 0: never.",
+        0, 2**31 - 1, since=11, earlier=0,
+    )  # fmt: skip
+    rollback_to: int = key(
+        "The swarm goes back to a snapshot of this step or of an earlier one, once for each order.",
+        0, 10_000_000, since=11, earlier=0,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

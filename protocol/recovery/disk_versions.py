@@ -15,7 +15,7 @@ from ftnode.protocol.recovery.learning_cost import steps_lost
 from ftnode.protocol.recovery.rungs import Available, filled_from
 from ftnode.protocol.words.records import TOLD_MAX
 from ftnode.protocol.words.settings import Settings
-from ftnode.protocol.words.types import Peer, Snapshot, Version
+from ftnode.protocol.words.types import NO_ORDER, Peer, RollbackOrder, Snapshot, Version
 
 JUMP_MAX: Final = 2**32
 """A restart numbers its first view at most so far above the view before, whatever anybody says of epochs."""
@@ -31,6 +31,11 @@ class OwnDisk:
 
     def __init__(self) -> None:
         self._kept: tuple[Snapshot, ...] = ()
+        self._order = NO_ORDER
+
+    def on_order(self, order: RollbackOrder) -> None:
+        """Half of what is told is of the step that the author has ordered, or earlier (rule 47)."""
+        self._order = order
 
     def replace(self, kept: Iterable[Snapshot]) -> None:
         """It holds these from now on."""
@@ -38,7 +43,11 @@ class OwnDisk:
 
     def told(self) -> tuple[Snapshot, ...]:
         """The newest."""
-        return self._kept[:TOLD_MAX]
+        if not self._order.number:
+            return self._kept[:TOLD_MAX]
+        early = [kept for kept in self._kept if not self._order.spoils(kept.version.step)][: TOLD_MAX // 2]
+        late = [kept for kept in self._kept if self._order.spoils(kept.version.step)][: TOLD_MAX - len(early)]
+        return (*late, *early)
 
     def __bool__(self) -> bool:
         return bool(self._kept)

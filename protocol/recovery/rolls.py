@@ -19,7 +19,7 @@ from typing import Final
 from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.words.effects import KeepRoll
 from ftnode.protocol.words.messages import Roll, Rolled, Saved, Signed
-from ftnode.protocol.words.types import Peer, Snapshot, Version
+from ftnode.protocol.words.types import Peer, RollbackOrder, Snapshot, Version
 from ftnode.protocol.words.view import View
 
 ROLLS_KEPT: Final = 16
@@ -97,6 +97,13 @@ def believed(
     found = {peer: tuple(filter(is_true, snapshots)) for peer, snapshots in known.items()}
     doubtful = {peer for peer, snapshots in found.items() if len(snapshots) < len(known[peer])}
     return {peer: snapshots for peer, snapshots in found.items() if snapshots}, doubtful
+
+
+def undone(order: RollbackOrder, version: Version, rolls: Iterable[Roll]) -> bool:
+    """Whether the author's order undoes this version (rule 47): it is of a later step, and no roll of a lineage that
+    has followed the order names it."""
+    followed = any(roll.version == version and roll.view.lineage.order >= order.number for roll in rolls)
+    return order.spoils(version.step) and not followed
 
 
 class OwnRolls:

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ftnode.protocol.chronicle import Chronicle
+from ftnode.protocol.recovery.rolls import undone
 from ftnode.protocol.situation import (
     AskAround,
     BeatNow,
     ClearTimer,
     GiveViewUp,
     GoBack,
+    GoOnFromDisks,
     Outcome,
     ShowView,
     Situation,
@@ -27,10 +29,10 @@ from ftnode.protocol.views.given_up import GivenUpLineages
 from ftnode.protocol.views.lineage_rank import ABOUT, behind, judges, own_step, wins
 from ftnode.protocol.views.proofs import LINEAGES_KEPT, Known, Proofs
 from ftnode.protocol.views.succession import fork, next_view, restart, revive
-from ftnode.protocol.words.effects import PublishView, Search
+from ftnode.protocol.words.effects import AskOrder, PublishView, Search
 from ftnode.protocol.words.events import Directory
 from ftnode.protocol.words.messages import HALTED, Certificate, Heartbeat, Roll, founding_proof
-from ftnode.protocol.words.types import Peer, Version, names_of
+from ftnode.protocol.words.types import Peer, names_of
 from ftnode.protocol.words.view import Lineage, View
 
 FOUNDER_PATIENCE_WINDOWS = 4
@@ -74,6 +76,7 @@ class Following:
         """Whom we told of our lineage, and when: once per heartbeat to each, since neither side may find the other one
         better as long as one does not know where it stands."""
         self.given_up, self.former, self.proofs = GivenUpLineages(), FormerHolder(), Proofs()
+        self._asked_order: dict[Peer, float] = {}
         self._asked: dict[Peer, float] = {}
         """Who showed us a view that did not follow from ours, and when we asked for what is between."""
 
@@ -123,6 +126,8 @@ class Following:
         proof = message.proof if view == message.view else self.proofs.of(view)
         if self._is_false(s, view):
             self._answer(s, out, sender)
+        elif self._by_order(s, out, sender, view, message.roll):
+            pass
         elif mine is None:
             wrong = self.given_up.was_wrong(message.view, sender)
             if message.quorate or wrong or not self.given_up.keeps_from(view):
@@ -136,6 +141,30 @@ class Following:
         else:
             self._meet(s, out, sender, message, Known(view, proof))
         return out
+
+    def _by_order(
+        self, s: Situation, out: Outcome, sender: Peer, view: View, shown: Roll | None, hint: bool = False
+    ) -> bool:
+        """True where the author's orders to roll back decide that a view is not taken up (rule 47). What follows an
+        order that is not known here is believed when its manifest has been seen. What has not followed the one that
+        ours has is over. `hint`: the directory says it, which has no rolls to show."""
+        theirs, start = view.lineage.order, view.lineage.start
+        if theirs > s.order.number:
+            if may_say(self._asked_order, sender, s):
+                out.append(AskOrder(sender))
+            return True
+        if s.view is None or theirs == s.view.lineage.order:
+            return False
+        if theirs < s.view.lineage.order:
+            self._answer(s, out, sender)
+            return True
+        ours = () if shown is None else (shown,)
+        if theirs == s.order.number and start is not None and undone(s.order, start, ours):
+            if hint:
+                return True
+            self._disbelieve(s, out, sender, view)
+            return True
+        return False
 
     def _doubts(self, s: Situation, view: View, shown: Roll | None) -> bool:
         """It goes on from snapshots that a quorum of those whom we know has not signed, though they are about (rule
@@ -307,7 +336,9 @@ class Following:
         somebody of our view can be asked. `certificate`: the one that is listed, or a later one of its lineage that we
         had before."""
         out, mine = Outcome(), s.view
-        if mine is not None and self._doubts(s, certificate, None):
+        if self._by_order(s, out, certificate.leader, certificate, None, hint=True):
+            out.append(AskAround((certificate.leader,)))
+        elif mine is not None and self._doubts(s, certificate, None):
             out.append(AskAround((certificate.leader,)))  # who may have a roll
         elif mine is None and self.given_up.keeps_from(certificate):
             # a record of it is not enough, a word is
@@ -362,13 +393,14 @@ class Following:
             return found(s, self._founded - 1)
         return out
 
-    def go_on_from_disks(self, s: Situation, number: int, start: Version, exact_stages: int, reason: str) -> Outcome:
-        """Rule 36: we lead, memory does not suffice and disks do: found the lineage that goes on from them."""
+    def go_on_from_disks(self, s: Situation, go: GoOnFromDisks) -> Outcome:
+        """Rules 36 and 47: we lead, and memory does not suffice and disks do, or the author has ordered it: found the
+        lineage that goes on from them."""
         assert s.view is not None
         out = Outcome()
         self._founded += 1
-        out.note("restart", reason, step=str(start.step))
-        view = restart(s.view, s.me, self._founded, number, start, exact_stages, reason)
+        out.note("restart", go.reason, step=str(go.start.step))
+        view = restart(s.view, s.me, self._founded, go.number, go.start, go.exact_stages, go.reason, go.order)
         out.append(TakeUp(view, founding_proof(s.me), tuple(sorted({*view.members()} - {s.me}))))
         return out
 
@@ -391,10 +423,12 @@ class Following:
     def _watch_as_standby(self, s: Situation, view: View, out: Outcome) -> None:
         """A swarm that nobody hears any more is not advertised any longer."""
         halted = self._halted(s, view) and self._came_back_from != view.lineage.id
-        if s.own.given_up is not None and (self._everybody_gone(s) or halted):
+        before = s.own.given_up
+        undone_since = before is not None and before.lineage.order < view.lineage.order
+        if before is not None and not undone_since and (self._everybody_gone(s) or halted):
             self.given_up.silent(view)
             why = f"branch {view.lineage.id[:6]} of the run cannot go on, or nobody is left in it"
-            self._go_back(out, view, s.own.given_up, f"{why}; goes back to the one before")
+            self._go_back(out, view, before, f"{why}; goes back to the one before")
             return
         if self._everybody_gone(s):
             out.note("gone", "no member of the run answers; waits for them, or for others to go on without them")

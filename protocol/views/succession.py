@@ -26,15 +26,15 @@ def genesis(run: str, me: Peer, stages: Collection[int], stage_count: int, seria
 
 
 def restart(
-    view: View, founder: Peer, serial: int, number: int, start: Version, exact_stages: int, reason: str
+    view: View, founder: Peer, serial: int, number: int, start: Version, exact_stages: int, reason: str, order: int = 0
 ) -> View:
     """The first view of a lineage that goes on from snapshots of `start` (rule 36), founded by the leader of `view`.
-    `serial` as in fork; `number` at least."""
+    `serial` as in fork; `number` at least. `order`: the author's order that it follows with that (rule 47)."""
     parent = view.digest()
     text = f"{parent}/{founder.id}/{founder.nonce}/{serial}/restart"
     name = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
     number, epochs = max(view.number + 1, number), len(view.epochs)
-    lineage = Lineage(name, 0, exact_stages, "", start)
+    lineage = Lineage(name, 0, exact_stages, "", start, order)
     new = View(view.run, lineage, number, parent, founder, view.holders, view.voters, (number,) * epochs, "")
     return _because(reason, new)
 
@@ -104,7 +104,8 @@ def fork(view: View, founder: Peer, serial: int, survivors: Collection[Peer], re
     parent = parent or view.digest()
     holders = tuple(tuple(peer for peer in group if peer in survivors) for group in view.holders)
     name, exact = _name(parent, founder, serial), sum(map(bool, holders))
-    lineage = Lineage(name, view.lineage.forks + 1, exact, view.lineage.origin, view.lineage.start)
+    past = view.lineage
+    lineage = Lineage(name, past.forks + 1, exact, past.origin, past.start, past.order)
     staying = {founder, *(peer for group in holders for peer in group)}  # not a leader of before that held nothing
     voters = tuple(peer for peer in view.voters if peer in survivors and peer in staying) or (founder,)
     new = View(view.run, lineage, view.number + 1, parent, founder, holders, voters, view.epochs, "", view.omitted)

@@ -115,6 +115,7 @@ def well_formed(view: View, settings: Settings) -> bool:
         and len(view.holders) == len(view.epochs) == settings.stage_count
         and 0 <= view.number < NUMBER_MAX
         and 0 <= view.lineage.forks < NUMBER_MAX
+        and 0 <= view.lineage.order < NUMBER_MAX
         and all(0 <= epoch <= view.number for epoch in view.epochs)
         and all(len(set(group)) == len(group) <= GROUP_MAX for group in groups)
         and view.leader in view.voters

@@ -325,6 +325,21 @@ class KeepRoll:
 
 
 @dataclass(frozen=True, slots=True)
+class ShowOrder:
+    """Show this peer the author's newest manifest, with the order to roll back."""
+
+    peer: Peer
+
+
+@dataclass(frozen=True, slots=True)
+class AskOrder:
+    """Ask this peer for the author's newest manifest: its lineage follows an order that is not known here. May answer
+    Ordered."""
+
+    peer: Peer
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """The participant has left; the node may end."""
 
@@ -333,14 +348,15 @@ class Stop:
 
 Effect = (
     Send | Dial | Know | Compute | Apply | Discard | Release | Install | Keep | DropCopy | Forget | RestartCompute
-    | Announce | PublishView | Committed | Search | Strike | Expose | Note | Save | KeepRoll | Stop
+    | Announce | PublishView | Committed | Search | Strike | Expose | Note | Save | KeepRoll | ShowOrder
+    | AskOrder | Stop
 )  # fmt: skip
 
 EFFECTS: Final[dict[str, type]] = {
     kind.__name__: kind
     for kind in (
         Send, Dial, Know, Compute, Apply, Discard, Release, Install, Keep, DropCopy, Forget, RestartCompute, Announce,
-        PublishView, Committed, Search, Strike, Expose, Note, Save, KeepRoll, Stop,
+        PublishView, Committed, Search, Strike, Expose, Note, Save, KeepRoll, ShowOrder, AskOrder, Stop,
     )
 }  # fmt: skip
 TASKS: Final[dict[str, type]] = {kind.__name__: kind for kind in (Forward, Backward, Reduce, Recount, Weigh)}

@@ -8,7 +8,7 @@ from typing import Final
 from ftnode.protocol.words.effects import Reduce, Task
 from ftnode.protocol.words.messages import Commit, Message, Roll
 from ftnode.protocol.words.records import Presence
-from ftnode.protocol.words.types import Credit, Handle, PartSeen, Peer, Snapshot, Version
+from ftnode.protocol.words.types import Credit, Handle, PartSeen, Peer, RollbackOrder, Snapshot, Version
 from ftnode.protocol.words.view import View
 
 
@@ -179,6 +179,14 @@ class Rolls:
 
 
 @dataclass(frozen=True, slots=True)
+class Ordered:
+    """The author's newest order to roll back, from a manifest that it has signed. Comes first at a start, and whenever
+    there is a newer one."""
+
+    order: RollbackOrder
+
+
+@dataclass(frozen=True, slots=True)
 class History:
     """Commits that a donor told of along with its weights, oldest first."""
 
@@ -248,15 +256,15 @@ class Stay:
 
 Event = (
     Wake | Received | LinkUp | LinkDown | ComputeReady | ComputeLost | StageLost | Done | SumOwed | Installed
-    | InstallFailed | Kept | KeepFailed | Snapshots | Rolls | History | Credited | Directory | DirectoryLost | Moved
-    | Leave | Stay | Seen | Vouched | Lied
+    | InstallFailed | Kept | KeepFailed | Snapshots | Rolls | Ordered | History | Credited | Directory | DirectoryLost
+    | Moved | Leave | Stay | Seen | Vouched | Lied
 )  # fmt: skip
 
 EVENTS: Final[dict[str, type]] = {
     kind.__name__: kind
     for kind in (
         Wake, Received, LinkUp, LinkDown, ComputeReady, ComputeLost, StageLost, Done, SumOwed, Installed, InstallFailed,
-        Kept, KeepFailed, Snapshots, Rolls, History, Credited, Directory, DirectoryLost, Moved, Leave, Stay,
+        Kept, KeepFailed, Snapshots, Rolls, Ordered, History, Credited, Directory, DirectoryLost, Moved, Leave, Stay,
         Seen, Vouched, Lied,
     )
 }  # fmt: skip

@@ -160,6 +160,20 @@ class Snapshot:
     epoch: int
 
 
+@dataclass(frozen=True, slots=True)
+class RollbackOrder:
+    """What the author orders: go back to a snapshot of `step` or of an earlier one (rule 47). A higher `number` is a
+    later order; 0: none was given."""
+
+    number: int = 0
+    step: int = 0
+
+    def spoils(self, step: int) -> bool:
+        """Whether what was made up to this step, by who has not followed the order, is undone by it."""
+        return bool(self.number) and step > self.step
+
+
+NO_ORDER = RollbackOrder()
 INITIAL_ATTEMPT = Attempt(-1, 0)
 
 

@@ -25,6 +25,8 @@ class Lineage:
     """The lineage that this one is a fork of, or a fork's fork; empty: founded at genesis or from disks itself."""
     start: Version | None = None
     """What it, or its root, went on from: snapshots of this version. None: its root is a genesis."""
+    order: int = 0
+    """The author's newest order to roll back that it, or its root, has followed, by its number (rule 47); 0: none."""
 
     @property
     def origin(self) -> str:
@@ -87,6 +89,8 @@ def _members(view: View) -> tuple[Peer, ...]:
 
 @lru_cache(maxsize=256)
 def _digest(view: View) -> str:
-    """One that leaves nothing out has the digest that it had before views could."""
+    """One that leaves nothing out, or whose lineage follows no order, has the digest that it had before views could."""
     fields = to_plain(view)
+    if not view.lineage.order:
+        fields[1] = fields[1][:-1]
     return hashlib.blake2b(encode_canonical(fields if view.omitted else fields[:-1]), digest_size=16).hexdigest()

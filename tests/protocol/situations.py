@@ -17,7 +17,7 @@ from ftnode.protocol.words.crowds import NOBODY_KNOWN
 from ftnode.protocol.words.messages import Begin, Commit, Heartbeat, Roll, StageReport, StageStatus, Status
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.settings import Settings
-from ftnode.protocol.words.types import Copied, Peer, Snapshot, Version
+from ftnode.protocol.words.types import NO_ORDER, Copied, Peer, Snapshot, Version
 from ftnode.protocol.words.view import Lineage, View
 
 A, B, C, D = (Peer(name, 1) for name in "abcd")
@@ -130,7 +130,7 @@ def situation(**changes: Any) -> Situation:
         "me": A, "settings": SETTINGS, "now": now, "chance": Random(1), "view": view, "members": members, "mine": (),
         "hold": 1, "contacts": {}, "presences": {}, "reports": {}, "liveness": heard,
         "own": Held(), "ballots": Vote(), "leaving": "", "pauses": False, "quorate_at": now, "history": Past(),
-        "led": None, "here": "", "crowds": NOBODY_KNOWN,
+        "led": None, "here": "", "crowds": NOBODY_KNOWN, "order": NO_ORDER,
     }  # fmt: skip
     said |= changes
     said["mine"] = view.stages_of(said["me"]) if view is not None else ()

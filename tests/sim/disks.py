@@ -42,13 +42,14 @@ def lies(settings: Settings) -> tuple[Snapshot, ...]:
 class Disks:
     """By PeerId, in the order of the saves."""
 
-    __slots__ = ("chance", "held", "liars", "rolls", "seconds", "spoils", "world")
+    __slots__ = ("chance", "held", "keeps", "liars", "rolls", "seconds", "spoils", "world")
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.chance = random.Random(f"disks {world.seed}")
         self.held: dict[str, list[Saved]] = {}
         self.rolls: dict[str, tuple[Roll, ...]] = {}
+        self.keeps = KEPT_OF_A_STAGE
         self.seconds = 0.6
         """A save takes at most so long."""
         self.liars: set[str] = set()
@@ -82,7 +83,7 @@ class Disks:
             return
         disk = self.held.setdefault(host.peer.id, [])
         disk.append(saved)
-        older = [one for one in disk if one.snapshot.stage == saved.snapshot.stage][:-KEPT_OF_A_STAGE]
+        older = [one for one in disk if one.snapshot.stage == saved.snapshot.stage][: -self.keeps]
         self.held[host.peer.id] = [one for one in disk if one not in older]
         self.tell(host)
 
@@ -151,6 +152,8 @@ def check_restart(world: World, view: View) -> None:
     hosts = [host for host in world.live() if host.peer in parent.members() and not host.paused]
     commits = world.ledger.commits.get(parent.lineage.id, {})
     newest = commits[max(commits)] if commits else None
+    if view.lineage.order > parent.lineage.order:
+        return  # the author has ordered it
     if newest is not None and newest.step > 0 and parent.lineage.start != newest:
         held = {stage for host in hosts for stage, weights in host.compute.weights.items() if weights.version == newest}
         copied = {stage for host in hosts for stage in host.copies}

@@ -17,7 +17,17 @@ from zlib import crc32
 from ftnode.protocol.participant import Participant
 from ftnode.protocol.recovery.standing import BEHIND
 from ftnode.protocol.words import effects as fx
-from ftnode.protocol.words.events import ComputeLost, ComputeReady, Done, Event, Lied, Received, StageLost, Wake
+from ftnode.protocol.words.events import (
+    ComputeLost,
+    ComputeReady,
+    Done,
+    Event,
+    Lied,
+    Ordered,
+    Received,
+    StageLost,
+    Wake,
+)
 from ftnode.protocol.words.messages import Begin, Message, Ready, Status
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Peer, Version
@@ -129,6 +139,22 @@ class World:
             self.at(self.now, self.disks.tell, (host,))
         self.at(self.now, self.wake, (host,))
         return host
+
+    def ask_order(self, host: Host, peer: Peer) -> None:
+        """The manifest that this peer has, with the author's newest order."""
+        if (other := self._reached(host, peer)) is not None:
+            self.at(self.now + 0.2, self.deliver, (host, Ordered(other.participant.order)))
+
+    def show_order(self, host: Host, peer: Peer) -> None:
+        """Show this peer the manifest."""
+        if (other := self._reached(host, peer)) is not None:
+            self.at(self.now + 0.2, self.deliver, (other, Ordered(host.participant.order)))
+
+    def _reached(self, host: Host, peer: Peer) -> Host | None:
+        other, pair = self.by_id.get(peer.id), (host.peer.id, peer.id)
+        cut = pair in self.network.blocked or pair[::-1] in self.network.blocked
+        there = other is not None and other.peer == peer and other.alive and not other.paused and not cut
+        return other if there else None
 
     def site(self, peer_id: str) -> str:
         """Where this peer always is; empty where the world has no sites."""
@@ -455,6 +481,8 @@ CARRY_OUT: dict[type[fx.Effect], Callable[[World, Host, Any], None]] = {
     fx.Send: World._send, fx.Dial: World._dial, fx.Know: World._know, fx.Compute: World._task, fx.Apply: World._apply,
     fx.Discard: World._discard, fx.Release: World._release, fx.Forget: World._forget, fx.Stop: World._stop,
     fx.KeepRoll: lambda world, host, effect: world.disks.keep_roll(host, effect.roll),
+    fx.ShowOrder: lambda world, host, effect: world.show_order(host, effect.peer),
+    fx.AskOrder: lambda world, host, effect: world.ask_order(host, effect.peer),
     fx.Save: lambda world, host, effect: world.disks.save(host, effect.stages),
     fx.Install: lambda world, host, effect: world.rebuilding.install(host, effect),
     fx.Keep: lambda world, host, effect: world.rebuilding.keep(host, effect),

@@ -312,6 +312,23 @@ def test_an_edited_list_is_signed_by_its_author_again(manifest_file: Path, ftnod
     assert ftnode("run", "push", manifest_file).refused(78, "if you are the author: ftnode run sign")
 
 
+def test_only_the_author_of_a_run_with_snapshots_orders_a_rollback(
+    tmp_path: Path, text_file: Path, ftnode: Callable[..., Seen]
+) -> None:
+    manifest_file = tmp_path / "kept.toml"
+    assert ftnode("run", "init", manifest_file, "--data", text_file, "--snapshot-every", 5).code == 0
+    before = manifest_file.read_bytes()
+    stranger = ftnode("run", "rollback", manifest_file, "--to-step", 3, "--home", tmp_path / "another")
+    assert stranger.refused(77, "only its author orders a rollback")
+    nobody = "/ip4/127.0.0.1/tcp/9/p2p/" + parse(manifest_file.read_text()).run.author
+    assert ftnode("run", "rollback", manifest_file, "--to-step", 3, "--peer", nobody, "--timeout", 1).code == 69
+    assert manifest_file.read_bytes() == before, "nobody has the order"
+    none = tmp_path / "none.toml"
+    assert ftnode("run", "init", none, "--data", text_file, "--snapshot-every", 0).code == 0
+    assert ftnode("run", "rollback", none, "--to-step", 3).refused(78, "volunteers keep no snapshots")
+    assert ftnode("run", "rollback", none).code == 64
+
+
 def test_show_makes_the_link(manifest_file: Path, ftnode: Callable[..., Seen]) -> None:
     from ftnode.node.manifests.invitation import parse_link
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from ftnode.node.home.identity import Identity, home_directory
-from ftnode.node.manifests.authorship import announce, author_key, sign, signer
+from ftnode.node.manifests.authorship import announce, author_key, order_of, order_rollback, sign, signer
 from ftnode.node.manifests.presets import PRESETS
 from ftnode.protocol.manifest.parse import Membership, parse, render
 from ftnode.protocol.manifest.signature import read_signature, without_signature
 from ftnode.protocol.words.errors import UserError
+from ftnode.protocol.words.types import NO_ORDER, RollbackOrder
 from tests.protocol.manifest.earlier import in_format
 
 TEXT = render(PRESETS["tiny"])
@@ -156,3 +157,34 @@ def test_a_manifest_of_an_earlier_format_announces_and_its_run_stays(key: Identi
     said = announce(signed, "hello", key)
     assert parse(said).run_id == parse(signed).run_id and who_signed(said) == key.peer_id
     assert parse(said).membership.message == "hello" and parse(said).membership.revision == 1
+
+
+def test_an_order_to_roll_back_is_signed_and_each_is_another(key: Identity) -> None:
+    signed = sign(TEXT.replace("[batch]", "# a comment of mine\n[batch]"), key)
+    assert order_of(parse(signed)) == NO_ORDER
+    ordered = order_rollback(signed, 70, key)
+    assert order_of(parse(ordered)) == RollbackOrder(1, 70) and "# a comment of mine" in ordered
+    assert parse(ordered).run_id == parse(signed).run_id and who_signed(ordered) == key.peer_id
+    again = order_rollback(announce(ordered, "sorry", key), 70, key)
+    assert order_of(parse(again)) == RollbackOrder(3, 70) and parse(again).membership.revision == 3
+
+
+def test_nobody_but_the_author_orders_to_roll_back(key: Identity, stranger: Identity) -> None:
+    for text, who in ((sign(TEXT, key), stranger), (TEXT, key)):
+        with pytest.raises(UserError, match="only its author orders") as caught:
+            order_rollback(text, 70, who)
+        assert caught.value.exit_code == 77
+    forged = order_rollback(sign(TEXT, key), 70, key).replace("rollback_to = 70", "rollback_to = 7")
+    assert "was changed" in str(refusal(forged))
+
+
+def test_a_run_without_an_author_takes_no_order() -> None:
+    manifest = parse(TEXT)
+    said = replace(manifest, membership=replace(manifest.membership, rollback_order=1, rollback_to=7))
+    assert order_of(said) == NO_ORDER
+
+
+def test_a_manifest_of_an_earlier_format_takes_an_order_and_its_run_stays(key: Identity) -> None:
+    signed = sign(in_format(TEXT, 7), key)
+    ordered = order_rollback(signed, 70, key)
+    assert parse(ordered).run_id == parse(signed).run_id and order_of(parse(ordered)) == RollbackOrder(1, 70)
