@@ -200,9 +200,11 @@ def send(link: socket.socket, frame: dict[str, Any], descriptors: Sequence[int])
 
 
 def read_number(descriptor: int, seconds: float) -> int:
-    """All that comes until the other end is closed. Raises TimeoutError, and OSError when it is no number."""
-    read = b""
-    while select.select([descriptor], [], [], seconds)[0]:
+    """All that comes until the other end is closed. Raises TimeoutError, and OSError when it is no number. `select`
+    would refuse a descriptor above 1,023, which a process that has run many tests may have."""
+    read, poll = b"", select.poll()
+    poll.register(descriptor, select.POLLIN)
+    while poll.poll(seconds * 1e3):
         part = os.read(descriptor, 8)
         read += part
         if part:

@@ -10,6 +10,7 @@ import fcntl
 import mmap
 import os
 import tempfile
+import weakref
 from dataclasses import dataclass
 
 from ftnode.protocol.words.errors import LocalError
@@ -61,7 +62,9 @@ class Arena:
         self.slot_bytes = slot_bytes
         self.slots = slots
         self.descriptor = shared_file(stride(slot_bytes) * slots)
-        """For the compute process: pass it on, and map it there with SlotMap(descriptor, slot_bytes, slots)."""
+        """For the compute process: pass it on, and map it there with SlotMap(descriptor, slot_bytes, slots). It is
+        closed when the arena goes."""
+        weakref.finalize(self, os.close, self.descriptor)
         self._map = SlotMap(self.descriptor, slot_bytes, slots)
         self._slots = [_Slot() for _ in range(slots)]
         self._free = list(range(slots - 1, -1, -1))

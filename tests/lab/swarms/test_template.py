@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -13,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ftnode.lab.swarms.swarm import descendants, wait_until_gone
-from ftnode.lab.swarms.template import COMPUTE, Template, is_template, open_template, read_at_load
+from ftnode.lab.swarms.template import COMPUTE, Template, is_template, open_template, read_at_load, read_number
 from ftnode.node.compute.process import receive, send
 from ftnode.node.machine import child_processes
 from ftnode.node.machine.child_processes import start_child, stop_child, thread_environment
@@ -151,6 +153,19 @@ def below(pid: int) -> list[int]:
     """Like `descendants`, with templates."""
     found = [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     return [*found, *(grandchild for child in found for grandchild in below(child))]
+
+
+@pytest.mark.skipif(resource.getrlimit(resource.RLIMIT_NOFILE)[0] <= 1024, reason="no descriptor is above 1,023")
+def test_a_process_with_many_open_files_can_ask_as_well() -> None:
+    reading, writing = os.pipe()
+    high = fcntl.fcntl(reading, fcntl.F_DUPFD_CLOEXEC, 1024)
+    os.write(writing, (4711).to_bytes(4, "big"))
+    os.close(writing)
+    try:
+        assert read_number(high, 1.0) == 4711
+    finally:
+        os.close(reading)
+        os.close(high)
 
 
 def test_a_template_that_is_gone_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
@@ -74,6 +75,16 @@ def test_a_child_cannot_shrink_the_memory_under_us() -> None:
     arena = Arena(100, 3)
     with pytest.raises(OSError):
         os.ftruncate(arena.descriptor, 0)
+
+
+def test_an_arena_that_goes_takes_its_descriptor_along() -> None:
+    arena = Arena(100, 3)
+    descriptor = arena.descriptor
+    assert os.fstat(descriptor).st_size > 0
+    del arena
+    gc.collect()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
 
 
 @pytest.mark.parametrize(("size", "slots"), [(0, 1), (1, 0), (1, 1 << 17)])

@@ -146,7 +146,7 @@ def test_a_later_key_changes_the_id_only_where_it_says_something() -> None:
             "format 12 is none that this version of ftnode reads, which are 2, 3, 4, 5, 6, 7, 8, 9, 10 and 11",
         ),
         ('author = ""', 'author = "me"', 'run.author must be a PeerId (12D3KooW…), not "me"'),
-        ('join = "open"', 'join = "some"', 'membership.join must be open or listed, not "some"'),
+        ('join = "open"', 'join = "some"', 'membership.join must be open or listed or vouched, not "some"'),
         (
             "peers = []",
             'peers = ["me"]',
