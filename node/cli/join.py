@@ -14,6 +14,7 @@ from ftnode.node.cli.limits import limits_options
 from ftnode.node.cli.options import (
     FiniteRange,
     check_metrics,
+    compile_option,
     devices_option,
     home_option,
     json_option,
@@ -70,6 +71,7 @@ def _site(_context: click.Context, _option: click.Parameter, name: str) -> str:
 @snapshot_limit_option
 @devices_option
 @click.option("--threads", type=click.IntRange(1, 1024), help="Processor cores to use; default: all.")
+@compile_option
 @limits_options
 @click.option(
     "--listen", multiple=True, metavar="ADDR",
@@ -154,7 +156,7 @@ def _site(_context: click.Context, _option: click.Parameter, name: str) -> str:
 def join(
     run: str, peers: tuple[str, ...], allow_unsigned: bool, hold: int | None, data: str | None, start: str | None,
     data_limit: float, keep_snapshots: int, snapshot_limit: float, device: str, threads: int | None,
-    listen: tuple[str, ...], announce: tuple[str, ...], port_mapping: bool, relay: str, timeout: float,
+    compiled: bool, listen: tuple[str, ...], announce: tuple[str, ...], port_mapping: bool, relay: str, timeout: float,
     log_dir: str | None, log_limit: float, dump_rebuilds: bool, until_exported: bool, hash_every: int, compute: str,
     paced_seconds: tuple[float, float], schedule: tuple[str, ...], max_temp: float | None, max_load: float | None,
     pause_on_battery: bool, pause_for_gpu: bool, hand_over: float, notice: float | None, name: str, site: str,
@@ -174,7 +176,6 @@ def join(
     from ftnode.node.owner.pause_rules import OwnerRules
 
     rules = OwnerRules(parse_schedule(schedule), max_temp, pause_on_battery, pause_for_gpu, max_load)
-
     name = check_name(name)
     check_metrics(metrics)
     listen = listen_addresses(listen)
@@ -196,6 +197,7 @@ def join(
         device=devices.names,
         device_why=devices.why,
         threads=threads or os.cpu_count() or 1,
+        compiled=compiled,
         listen=listen,
         announce=announce,
         port_mapping=port_mapping,

@@ -98,6 +98,8 @@ class JoinConfig:
     """As the owner wants the node to be called; empty: nothing but its PeerId."""
     site: str = ""
     """Where the node is, by its owner's word; empty: its public addresses imply it."""
+    compiled: bool = False
+    """Blocks are compiled for the device before a stage is claimed."""
     device_why: str = ""
     """Which device `auto` chose and why, in one line; empty where the owner named it."""
 
