@@ -160,12 +160,13 @@ def attention(x_btd: Tensor, weights: BlockWeights, rope: Rotary, config: ModelC
     of_qkv, of_output, _, _ = weights.adapters
     qkv_bte = product(x_btd, weights.qkv_ed, of_qkv, weights.qkv_bias_e)
     qkv_btek = qkv_bte.view(b, t, heads + 2 * groups, size)
-    qk_btnk, v_btgk = qkv_btek[:, :, : heads + groups], qkv_btek[:, :, heads + groups :]
+    # Of parts that are split the gradient is put together in one pass; slices would add up one full of zeros each.
+    qk_btnk, v_btgk = torch.split(qkv_btek, [heads + groups, groups], dim=2)
     turned_btnk = qk_btnk * rope.cos_t1k[:t] + qk_btnk.roll(size // 2, dims=-1) * rope.sin_t1k[:t]
-    turned_bntk = turned_btnk.to(v_btgk.dtype).transpose(1, 2)
+    q_bhtk, k_bgtk = torch.split(turned_btnk.to(v_btgk.dtype).transpose(1, 2), [heads, groups], dim=1)
     mixed_bhtk = F.scaled_dot_product_attention(
-        turned_bntk[:, :heads],
-        turned_bntk[:, heads:],
+        q_bhtk,
+        k_bgtk,
         v_btgk.transpose(1, 2),
         is_causal=True,
         enable_gqa=groups != heads,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import cos, isfinite, pi, sqrt
 from typing import Final
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from ftnode.models.state_plan import KINDS
 
+ADAM: Final = "adam"
 DECAYS: Final = ("cosine", "constant")
 
 
@@ -88,11 +90,44 @@ class Parameter:
     weights: Tensor
     gradient: Tensor
     moments: tuple[Tensor, ...]
+    parts: tuple[Tensor, ...] = ()
+    """Weights of each tensor, where this is several (`joined`); else empty."""
 
     def decay(self, config: OptimiserConfig, rate: float) -> None:
         """Of matrices and tables; norms do not decay."""
-        if config.weight_decay and self.weights.dim() == 2:
-            self.weights.mul_(1 - rate * config.weight_decay)
+        if config.weight_decay:
+            for weights in self.parts or (self.weights,):
+                if weights.dim() == 2:
+                    weights.mul_(1 - rate * config.weight_decay)
+
+
+def joined(parameters: Iterable[Parameter]) -> list[Parameter]:
+    """Neighbours in memory as one flat parameter, where their rule looks at each number by itself: a card is asked for
+    a pass over all of them, and not for thousands of small ones."""
+    found: list[Parameter] = []
+    for each in parameters:
+        last = found[-1] if found else None
+        if last is None or not (last.rule == each.rule == ADAM) or not all(map(_follows, _rows(last), _rows(each))):
+            found.append(each)
+            continue
+        weights, gradient, *moments = (_whole(*rows) for rows in zip(_rows(last), _rows(each)))
+        parts = (*(last.parts or (last.weights,)), each.weights)
+        found[-1] = Parameter(each.rule, weights, gradient, tuple(moments), parts)
+    return found
+
+
+def _rows(parameter: Parameter) -> tuple[Tensor, ...]:
+    return parameter.weights, parameter.gradient, *parameter.moments
+
+
+def _follows(one: Tensor, other: Tensor) -> bool:
+    """`other` begins in memory where `one` ends."""
+    same = one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
+    return same and other.storage_offset() == one.storage_offset() + one.numel()
+
+
+def _whole(one: Tensor, other: Tensor) -> Tensor:
+    return one.as_strided((one.numel() + other.numel(),), (1,))
 
 
 @dataclass(frozen=True, slots=True)

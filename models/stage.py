@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ftnode.models import llama
 from ftnode.models.chunked_loss import loss_and_gradients, mean_loss
+from ftnode.models.compiled import block_of
 from ftnode.models.config import ModelConfig
 from ftnode.models.device_precision import precision_of
 from ftnode.models.faults import Misuse, StageFault
@@ -31,7 +32,7 @@ from ftnode.models.llama import BlockWeights, HeadWeights
 from ftnode.models.loss_scale import LossScale
 from ftnode.models.low_copy import PRODUCTS, LowCopy
 from ftnode.models.number_check import OWN, NumberCheck
-from ftnode.models.optimiser import OptimiserConfig, Parameter, Turn, learning_rate_at
+from ftnode.models.optimiser import OptimiserConfig, Parameter, Turn, joined, learning_rate_at
 from ftnode.models.parameters import EMBEDDING, FINAL_NORM, LM_HEAD, Shape, stage_layers
 from ftnode.models.state_plan import MOMENTS, PARTS, StatePlan, rule_of
 from ftnode.models.tensors import Layout, swap
@@ -117,9 +118,10 @@ class Stage:
 
     def __init__(
         self, config: ModelConfig, stages: int, index: int, optimiser: OptimiserConfig, microbatches: int, device: str,
-        products: str = "",
+        products: str = "", compiled: bool = False,
     ) -> None:  # fmt: skip
-        """`products`: what matrices are multiplied in, of PRODUCTS; empty: what the device does best."""
+        """`products`: what matrices are multiplied in, of PRODUCTS; empty: what the device does best. `compiled`: its
+        blocks, by torch.compile."""
         self.config, self.stages, self.index = config, stages, index
         self.optimiser, self.microbatches, self.device = optimiser, microbatches, torch.device(device)
         self.dtype = llama.dtype_of(config)
@@ -143,9 +145,10 @@ class Stage:
         self._low = LowCopy(low, self.scale) if low is not None else None
         self._head: HeadWeights | None = None
         self._lm_head = torch.empty(0)
+        self.compiled = compiled
         self._blocks: tuple[BlockWeights, ...] = ()
         self._rope = llama.rotary(config, self.device)
-        self._parameters = self._named(moments)
+        self._parameters = joined(self._named(moments))
         self._fixed_vy = llama.fixed_on(config, self.device) if config.subspace else None
         self._bind()
 
@@ -427,8 +430,9 @@ class Stage:
     def _run(self, x: Tensor, fixed_bty: Tensor | None) -> Tensor:
         if self._head is not None:
             return llama.embed(x, self._head)
+        block = block_of(self.compiled)
         for weights in self._blocks:
-            x = llama.block(x, weights, self._rope, self.config, fixed_bty)
+            x = block(x, weights, self._rope, self.config, fixed_bty)
         return x
 
     def _hidden(self, x_bts: Tensor, fixed_bty: Tensor | None) -> Tensor:

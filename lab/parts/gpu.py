@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from rich.table import Table
 
 from ftnode.lab.parts import gpu_plain, gpu_swarm
 from ftnode.lab.parts.checkpoint import Begun, begin
+from ftnode.lab.parts.gpu_idle import idle_seconds
 from ftnode.lab.parts.gpu_process import (
     GRADIENT,
     INPUT,
@@ -33,6 +34,7 @@ from ftnode.lab.parts.gpu_process import (
 from ftnode.lab.parts.gpu_sizes import CARD, LIVE_ACTIVATIONS, MICROBATCHES, QUICK, Size, peak_flops
 from ftnode.lab.results.result_files import kept_or_made
 from ftnode.models.device_precision import precision_of
+from ftnode.node.compute.client import COMPILE_SECONDS
 from ftnode.node.compute.measure import device_name
 from ftnode.node.machine.device_choice import CONTEXT_BYTES
 from ftnode.protocol.words.errors import LocalError
@@ -117,20 +119,60 @@ def measured(size: Size, device: str, name: str, products: str, threads: int) ->
         plain = gpu_plain.plain_tokens_per_second(size, device, products)
         alone = gpu_plain.stage_task_seconds(size, device, products)
         copies = gpu_plain.copies_seconds(size, device)
+        idle = idle_seconds(size, device, products) if torch.device(device).type == "cuda" else 0.0
+        compiled = _compiled(size, device, products, threads)
         autocast_bytes, copy_bytes = gpu_plain.saved_bytes(size, device, low)
     except (torch.OutOfMemoryError, LocalError) as error:
         return {"size": size.name, "dim": size.dim, "why_not": str(error)[:300]}
     peak = peak_flops(name)
+    if peak and "compiled_tokens_per_second" in compiled:
+        compiled["compiled_mfu"] = compiled["compiled_tokens_per_second"] * size.flops_per_token / peak
     return {
         "size": size.name, "dim": size.dim, "layers": size.layers, "tokens": size.tokens, **through,
         "plain_tokens_per_second": plain,
         "ratio": through["tokens_per_second"] / plain,
         "mfu": through["tokens_per_second"] * size.flops_per_token / peak if peak else None,
         "stage_task_seconds": alone,
-        "idle_seconds": max(0.0, through["task_seconds"] - alone),
-        "copies_share": copies / through["task_seconds"],
+        "idle_seconds": idle,
+        "copies_share": copies / through["task_seconds"], **compiled,
         "saved_bytes_autocast": autocast_bytes, "saved_bytes_copy": copy_bytes, "saved_in": low,
     }  # fmt: skip
+
+
+def _compiled(size: Size, device: str, products: str, threads: int) -> dict[str, Any]:
+    """The same with compiled blocks, on a card; what it takes to start, and why there is none."""
+    if torch.device(device).type != "cuda":
+        return {}
+    started = time.perf_counter()
+    config = replace(size.compute_config(device, products, threads), compiled=True)
+    with compute_process(config, COMPILE_SECONDS) as compute:
+        start = time.perf_counter() - started
+        if reason := compute.ready["not_compiled"]:
+            return {"not_compiled": reason}
+        _prepare(compute, size)
+        rate, _ = _steps(compute, size)
+    return {"compiled_tokens_per_second": rate, "compiled_start_seconds": start}
+
+
+def _prepare(compute: ComputeUnderTest, size: Size) -> None:
+    """Weights, what goes in, and a first step."""
+    compute.fill(INPUT, gpu_plain.drawn(size, 1))
+    compute.fill(GRADIENT, gpu_plain.drawn(size, 2) / MICROBATCHES)
+    compute.carry_out([{"op": "initialise", "stage": 1, "commit": "lab"}])
+    compute.carry_out(step_of(1))
+
+
+def _steps(compute: ComputeUnderTest, size: Size) -> tuple[float, float]:
+    """Tokens a second of whole steps, and seconds of a task among tasks that are all ready."""
+    tasks, moved = 0.0, 0
+    started = time.perf_counter()
+    for step in range(2, 2 + size.steps):
+        commands = list(step_of(step))
+        seconds, done = seconds_of(compute, commands[:-2])
+        tasks, moved = tasks + seconds, moved + done
+        compute.carry_out(commands[-2:])
+    elapsed = time.perf_counter() - started
+    return size.steps * MICROBATCHES * size.tokens / elapsed, tasks / moved
 
 
 def _through_process(size: Size, device: str, products: str, threads: int) -> dict[str, Any]:
@@ -139,24 +181,14 @@ def _through_process(size: Size, device: str, products: str, threads: int) -> di
     with compute_process(size.compute_config(device, products, threads)) as compute:
         before = memory_of(compute.pid, "VmRSS")
         _forget_peak(compute.pid)
-        compute.fill(INPUT, gpu_plain.drawn(size, 1))
-        compute.fill(GRADIENT, gpu_plain.drawn(size, 2) / MICROBATCHES)
         empty, count = seconds_of(compute, ({"op": "discard", "keep": None} for _ in range(EMPTY_TASKS)))
-        compute.carry_out([{"op": "initialise", "stage": 1, "commit": "lab"}])
-        compute.carry_out(step_of(1))
-        tasks, moved = 0.0, 0
-        started = time.perf_counter()
-        for step in range(2, 2 + size.steps):
-            commands = list(step_of(step))
-            seconds, done = seconds_of(compute, commands[:-2])
-            tasks, moved = tasks + seconds, moved + done
-            compute.carry_out(commands[-2:])
-        elapsed = time.perf_counter() - started
+        _prepare(compute, size)
+        rate, task = _steps(compute, size)
         used = memory_of(compute.pid, "VmHWM") - before if free is None else free - (_card_free(device) or 0)
         announced = _announced(compute, free is not None)
     return {
-        "tokens_per_second": size.steps * MICROBATCHES * size.tokens / elapsed,
-        "task_seconds": tasks / moved,
+        "tokens_per_second": rate,
+        "task_seconds": task,
         "empty_tasks_per_second": count / empty,
         "announced_bytes": announced, "used_bytes": used, "announced_of_used": announced / used if used > 0 else None,
     }  # fmt: skip
@@ -206,12 +238,21 @@ def _table(result: dict[str, Any]) -> Table:
     return table
 
 
+def _figure(row: dict[str, Any], name: str, form: str) -> str:
+    """Empty where it was not measured."""
+    return form.format(row[name]) if row.get(name) is not None else ""
+
+
 FIGURES: Final[dict[str, Callable[[dict[str, Any]], str]]] = {
     "tokens/s": lambda row: f"{row['tokens_per_second']:,.0f}",
     "plain loop, tokens/s": lambda row: f"{row['plain_tokens_per_second']:,.0f}",
     "of the plain loop's": lambda row: f"{row['ratio']:.2f}",
     "MFU": lambda row: "" if row["mfu"] is None else f"{row['mfu']:.1%}",
+    "compiled, tokens/s": lambda row: _figure(row, "compiled_tokens_per_second", "{:,.0f}"),
+    "compiled, MFU": lambda row: _figure(row, "compiled_mfu", "{:.1%}"),
+    "compiled, s until ready": lambda row: _figure(row, "compiled_start_seconds", "{:.0f}"),
     "a task, ms": lambda row: f"{1e3 * row['task_seconds']:.2f}",
+    "a task by itself, ms": lambda row: f"{1e3 * row['stage_task_seconds']:.2f}",
     "idle between tasks, ms": lambda row: f"{1e3 * row['idle_seconds']:.2f}",
     "copies, of a task": lambda row: f"{row['copies_share']:.1%}",
     "memory announced, MiB": lambda row: f"{row['announced_bytes'] / 2**20:.0f}",

@@ -11,10 +11,11 @@ from torch import Tensor
 
 from ftnode.lab.parts.gpu_sizes import MICROBATCHES, Size
 from ftnode.models import llama
+from ftnode.models.initial import DEVIATION
 from ftnode.models.llama import BlockWeights
 from ftnode.models.low_copy import PRODUCTS
 from ftnode.models.optimiser import OptimiserConfig
-from ftnode.models.stage import Stage
+from ftnode.models.stage import BEFORE, Stage, StageVersion
 from ftnode.node.compute.measure import SavedBytes
 
 ATTEMPT = (0, 1)
@@ -41,8 +42,10 @@ def timed(device: torch.device, work: Callable[[], object]) -> float:
 
 
 def made_stage(size: Size, device: str, products: str) -> Stage:
+    """With weights that are drawn where they lie, since a card would wait a minute for those of the host."""
     stage = Stage(size.model, 1, 1, OptimiserConfig(1e-4, 1000), MICROBATCHES, device, products)
-    stage.initialise(1, "lab")
+    stage.weights.data.normal_(std=DEVIATION)
+    stage.become(StageVersion(0, "lab", BEFORE), 0, 1.0, 0.0)
     return stage
 
 
@@ -96,8 +99,10 @@ def stage_task_seconds(size: Size, device: str, products: str) -> float:
 
 
 def copies_seconds(size: Size, device: str) -> float:
-    """Of one task: what comes in to the device, and what goes out to the host."""
+    """Of one task: what comes in to the device, and what goes out to the host, whose memory is pinned as slots are."""
     where, host = torch.device(device), drawn(size, 1)
+    if where.type == "cuda":
+        host = host.pin_memory()
     there, rounds = host.to(where), 10
 
     def copies() -> None:
@@ -123,11 +128,12 @@ def saved_bytes(size: Size, device: str, low: str) -> tuple[int, int]:
 
 
 def _blocks(size: Size, where: torch.device) -> list[BlockWeights]:
-    stage = made_stage(size, "cpu", "float32")
-    rows = [llama.block_weights(size.model, layer, stage.layout.of(stage.weights)) for layer in range(size.layers)]
-    return [BlockWeights(**{name: _leaf(getattr(row, name), where) for name in row.__slots__}) for row in rows]
+    layout = llama.block_layout(size.model, 0, size.layers)
+    take = layout.of(torch.empty(layout.size, device=where).normal_(std=DEVIATION))
+    rows = [llama.block_weights(size.model, layer, take) for layer in range(size.layers)]
+    return [BlockWeights(**{name: _leaf(getattr(row, name)) for name in row.__slots__}) for row in rows]
 
 
-def _leaf(weights: Any, where: torch.device) -> Any:
+def _leaf(weights: Any) -> Any:
     """What this model does not have stays as it is."""
-    return weights.detach().clone().to(where).requires_grad_() if isinstance(weights, Tensor) else weights
+    return weights.clone().requires_grad_() if isinstance(weights, Tensor) else weights

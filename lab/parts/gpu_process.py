@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import torch
 
-from ftnode.lab.parts.gpu_sizes import MICROBATCHES
+from ftnode.lab.parts.gpu_sizes import LIVE_ACTIVATIONS, MICROBATCHES
 from ftnode.node.compute.config import ComputeConfig
 from ftnode.node.compute.process import receive, send
 from ftnode.node.machine.child_processes import start_child, stop_child, thread_environment
@@ -60,8 +60,8 @@ class ComputeUnderTest:
 
 
 @contextmanager
-def compute_process(config: ComputeConfig) -> Iterator[ComputeUnderTest]:
-    """Started, and ended afterwards."""
+def compute_process(config: ComputeConfig, start_seconds: float = ANSWER_SECONDS) -> Iterator[ComputeUnderTest]:
+    """Started within so long, and ended afterwards."""
     arena = Arena(config.slot_bytes, config.slots)
     ours, theirs = socket.socketpair()
     argv = [
@@ -73,21 +73,27 @@ def compute_process(config: ComputeConfig) -> Iterator[ComputeUnderTest]:
             descriptors = [theirs.fileno(), arena.descriptor]
             child = start_child(argv, pass_fds=descriptors, environment=thread_environment(config.threads))
         try:
-            ours.settimeout(ANSWER_SECONDS)
+            ours.settimeout(start_seconds)
             send(ours, {"config": config.to_dict()})
-            yield ComputeUnderTest(ours, arena, child.pid)
+            started = ComputeUnderTest(ours, arena, child.pid)
+            ours.settimeout(ANSWER_SECONDS)
+            yield started
         finally:
             child.kill()
             stop_child(child)
 
 
 def step_of(step: int) -> Iterator[dict[str, Any]]:
-    """All commands of a step on block stage 1, all of whose microbatches have the same numbers."""
+    """All commands of a step on block stage 1, all of whose microbatches have the same numbers: as in a pipeline, where
+    LIVE_ACTIVATIONS of them are on their way."""
     common = {"stage": 1, "step": step, "attempt": [0, step]}
-    for microbatch in range(MICROBATCHES):
-        visit = {**common, "microbatch": microbatch, "visit": 1}
-        yield {"op": "forward", **visit, "input": INPUT, "output": OUTPUT, "save": True, "validation": False}
-        yield {"op": "backward", **visit, "gradient": GRADIENT, "input": None, "output": BACK, "recompute": False}
+    forward = {"op": "forward", "input": INPUT, "output": OUTPUT, "save": True, "validation": False}
+    backward = {"op": "backward", "gradient": GRADIENT, "input": None, "output": BACK, "recompute": False}
+    for number in range(MICROBATCHES + LIVE_ACTIVATIONS - 1):
+        if number < MICROBATCHES:
+            yield {**forward, **common, "microbatch": number, "visit": 1}
+        if number >= LIVE_ACTIVATIONS - 1:
+            yield {**backward, **common, "microbatch": number - LIVE_ACTIVATIONS + 1, "visit": 1}
     yield {"op": "reduce", **common}
     yield {"op": "apply", **common, "commit": f"lab-{step}", "skipped": False}
 

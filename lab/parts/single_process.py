@@ -30,17 +30,17 @@ def measure(
     from ftnode.models import llama
     from ftnode.models.config import ModelConfig
     from ftnode.models.data import load_corpus, training_batch
-    from ftnode.models.initial import initialise
+    from ftnode.models.initial import DEVIATION
     from ftnode.models.low_copy import PRODUCTS
 
     torch.set_num_threads(threads)
     where, low = torch.device(device), PRODUCTS[products]
     config, corpus = ModelConfig.of(manifest.model), load_corpus("")
     head_layout, body_layout = llama.head_layout(config), llama.block_layout(config, 0, config.layers)
-    head_flat, body_flat = torch.empty(head_layout.size), torch.empty(body_layout.size)
-    initialise(head_flat, head_layout, config, 1, 0)
-    initialise(body_flat, body_layout, config, 1, 1)
-    head_flat, body_flat = head_flat.to(where), body_flat.to(where)
+    # Drawn where they are used: of a large model the host would draw for a minute.
+    head_flat, body_flat = (
+        torch.empty(layout.size, device=where).normal_(std=DEVIATION) for layout in (head_layout, body_layout)
+    )
     head, take = own_leaves(llama.head_weights(config, head_layout.of(head_flat))), body_layout.of(body_flat)
     blocks = [own_leaves(llama.block_weights(config, layer, take)) for layer in range(config.layers)]
     groups: list[Any] = [head, *blocks]

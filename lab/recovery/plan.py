@@ -9,8 +9,11 @@ from dataclasses import dataclass, replace
 
 from ftnode.lab.recovery.at_once import Plan
 from ftnode.lab.recovery.runs import Policy
+from ftnode.lab.recovery.whole_model import SIZES
 
 MODES = ("quick", "default", "full")
+WARM_UPS = 4
+"""A run is so many times as long as its warm-up, at least."""
 REFERENCE_FACTOR = 1.25
 """The run without failures goes on for longer, so that a policy that beats it can be seen to."""
 
@@ -113,7 +116,14 @@ def _quick(size: str | None, seeds: tuple[int, ...] | None) -> Mode:
     chosen = size or "mini"
     plan = Plan((100,), ((1,), (3,), (2, 3)), ("random", "previous", "uniform", "squared-norm"), (0, 10), shadows=False)
     policies = (*MAIN, ALTERNATIVES[0])
-    return Mode(chosen, seeds or (0,), 100, 10, ((chosen, plan),), (Runs("16%", ("16%",), policies),))
+    return Mode(
+        chosen, seeds or (0,), _long_enough(100, chosen), 10, ((chosen, plan),), (Runs("16%", ("16%",), policies),)
+    )
+
+
+def _long_enough(iterations: int, size: str) -> int:
+    """Nothing is lost while a model warms up."""
+    return max(iterations, WARM_UPS * SIZES[size].warmup_steps) if size in SIZES else iterations
 
 
 def _default(size: str | None, seeds: tuple[int, ...] | None) -> Mode:
@@ -123,7 +133,8 @@ def _default(size: str | None, seeds: tuple[int, ...] | None) -> Mode:
         plan, losses=((1,), (2,), (6,)), ways=("random", "partner", "squared-norm"), swap=True, shadows=False
     )
     return Mode(
-        chosen, seeds or (0, 1, 2), 800, 20, ((chosen, _fit(plan, chosen)), (chosen, _fit(swapped, chosen))),
+        chosen, seeds or (0, 1, 2), _long_enough(800, chosen), 20,
+        ((chosen, _fit(plan, chosen)), (chosen, _fit(swapped, chosen))),
         (Runs("16%", ("16%",), MAIN),),
     )  # fmt: skip
 

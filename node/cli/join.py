@@ -14,6 +14,7 @@ from ftnode.node.cli.limits import limits_options
 from ftnode.node.cli.options import (
     FiniteRange,
     check_metrics,
+    compile_option,
     devices_option,
     home_option,
     json_option,
@@ -95,6 +96,7 @@ def _voucher(_context: click.Context, _option: click.Parameter, given: str) -> s
 @snapshot_limit_option
 @devices_option
 @click.option("--threads", type=click.IntRange(1, 1024), help="Processor cores to use; default: all.")
+@compile_option
 @limits_options
 @click.option(
     "--listen", multiple=True, metavar="ADDR",
@@ -179,7 +181,7 @@ def _voucher(_context: click.Context, _option: click.Parameter, given: str) -> s
 def join(
     run: str, peers: tuple[str, ...], voucher: str, allow_unsigned: bool, hold: int | None, data: str | None,
     start: str | None, data_limit: float, keep_snapshots: int, snapshot_limit: float, device: str, threads: int | None,
-    listen: tuple[str, ...], announce: tuple[str, ...], port_mapping: bool, relay: str, timeout: float,
+    compiled: bool, listen: tuple[str, ...], announce: tuple[str, ...], port_mapping: bool, relay: str, timeout: float,
     log_dir: str | None, log_limit: float, dump_rebuilds: bool, until_exported: bool, hash_every: int, compute: str,
     paced_seconds: tuple[float, float], schedule: tuple[str, ...], max_temp: float | None, max_load: float | None,
     pause_on_battery: bool, pause_for_gpu: bool, hand_over: float, notice: float | None, name: str, site: str,
@@ -192,8 +194,6 @@ def join(
 
     from ftnode.node.home.identity import home_directory
     from ftnode.node.home.name_card import check_name
-    from ftnode.node.links.listening import check_announce, check_listen
-    from ftnode.node.links.names import looked_up
     from ftnode.node.manifests.joining import find_run
     from ftnode.node.owner.hours import parse_schedule
     from ftnode.node.owner.pause_rules import OwnerRules
@@ -202,9 +202,7 @@ def join(
     name = check_name(name)
     check_metrics(metrics)
     listen = listen_addresses(listen)
-    check_listen(listen)
-    check_announce(announce, listen)
-    announce = looked_up(announce)
+    announce = _announced(announce, listen)
     checked, text, invited = find_run(run, home, timeout, allow_unsigned)
     _check_data(checked, path, url)
     model_folder = _checked_start(checked, start)
@@ -220,6 +218,7 @@ def join(
         device=devices.names,
         device_why=devices.why,
         threads=threads or os.cpu_count() or 1,
+        compiled=compiled,
         listen=listen,
         announce=announce,
         port_mapping=port_mapping,
@@ -256,6 +255,16 @@ def join(
     from ftnode.node.life.lives import run as volunteer
 
     return volunteer(config)
+
+
+def _announced(announce: tuple[str, ...], listen: tuple[str, ...]) -> tuple[str, ...]:
+    """Where others reach us, with numbers for names. Raises UserError for addresses that cannot be, `listen`'s too."""
+    from ftnode.node.links.listening import check_announce, check_listen
+    from ftnode.node.links.names import looked_up
+
+    check_listen(listen)
+    check_announce(announce, listen)
+    return looked_up(announce)
 
 
 def _devices(named: str, compute: str, manifest: Manifest, shared: bool) -> Devices:

@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 
 PROGRAM = "ftnode.node.compute.process"
 START_SECONDS: Final = 120.0
+COMPILE_SECONDS: Final = 300.0
+"""More where blocks are compiled."""
 """Torch from a cold disk, the corpus's hash and one dry microbatch."""
 FRAME_BYTES_MAX: Final = 1 << 20
 PENDING_MAX: Final = 4096
@@ -188,13 +190,14 @@ class ComputeProcess:
         return f"{reason} (exit status {status})", worked
 
     async def _talk(self, stream: trio.SocketStream) -> tuple[str, bool]:
+        seconds = START_SECONDS + self.config.compiled * COMPILE_SECONDS
         try:
-            with trio.fail_after(START_SECONDS):
+            with trio.fail_after(seconds):
                 body = msgpack.packb({"config": self.config.to_dict()}, use_bin_type=True)
                 await stream.send_all(framed(body))
                 first = await _receive(stream)
         except trio.TooSlowError:
-            return f"it did not start within {START_SECONDS:.0f} s", False
+            return f"it did not start within {seconds:.0f} s", False
         except trio.BrokenResourceError:
             return "it ended while it started", False
         if first is None or "ready" not in first:

@@ -93,6 +93,8 @@ class ComputeConfig:
     """The same as an amount, which wins."""
     nice: int = 0
     """Of this process, as of setpriority(2)."""
+    compiled: bool = False
+    """Blocks are compiled before the process says that it is ready (models/compiled.py)."""
     checks: bool = False
     """Visits of others are done again, which takes a second gradient of each stage."""
 

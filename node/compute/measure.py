@@ -59,8 +59,9 @@ class SavedBytes:
 
 
 def measure(stage: Stage, shape: tuple[int, int, int]) -> Figures:
-    """Run [B, T, S] forward and backward twice and time the second: the first pays for warming up, and is looked at."""
-    x_bts = torch.ones(shape, dtype=stage.dtype)
+    """Run [B, T, S] forward and backward twice and time the second: the first pays for warming up, and is looked at.
+    What is compiled is compiled before."""
+    x_bts = torch.ones(shape, dtype=stage.dtype, device=stage.device)
     tokens_bt = torch.zeros(shape[:2], dtype=torch.long)
     saved = SavedBytes(stage)
 
@@ -68,11 +69,14 @@ def measure(stage: Stage, shape: tuple[int, int, int]) -> Figures:
         key = ((0, 0), microbatch, 1)
         started = time.perf_counter()
         with saved if not microbatch else nullcontext():
-            output = stage.forward(key, x_bts, save=True, tokens_bt=tokens_bt).cpu()
+            output = stage.forward(key, x_bts, save=True, tokens_bt=tokens_bt)
         middle = time.perf_counter()
         stage.backward(key, output, None)
         return middle - started, time.perf_counter() - middle
 
+    if stage.compiled:
+        once(2)
+        stage.forward(((0, 0), 3, 1), x_bts, save=False, tokens_bt=tokens_bt)
     peak = peak_of(stage.device, lambda: once(0))
     forward_seconds, backward_seconds = once(1)
     kept = saved.bytes if stage.device.type == "cuda" else int(HOST_SCATTER * saved.bytes)
@@ -91,6 +95,12 @@ def head_to_measure(model: ModelConfig, positions: int, device: torch.device) ->
     """The same model with a vocabulary that all its positions have room for in one chunk of logits: what the head
     takes to compute with grows no further beyond."""
     return replace(model, vocabulary=min(model.vocabulary, vocabulary_at_once(positions, device)))
+
+
+def give_back(device: torch.device) -> None:
+    """What torch keeps of a card's memory for tensors to come: after a measurement, whatever that took."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def memory_free(device: torch.device) -> int:

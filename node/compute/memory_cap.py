@@ -38,13 +38,14 @@ class MemoryCap:
         if wanted == Memory():
             return
         if self._device.type == "cuda":
-            total = torch.cuda.get_device_properties(self._device).total_memory
+            number = self._device.index or 0  # torch wants one here
+            total = torch.cuda.get_device_properties(number).total_memory
             self.limit = wanted.bytes_of(total) - CONTEXT_BYTES
             if self.limit <= 0:
                 raise ValueError(
                     f"--vram leaves no room: CUDA alone takes {CONTEXT_BYTES / MEBIBYTE:.0f} MiB of a card"
                 )
-            torch.cuda.set_per_process_memory_fraction(self.limit / total, self._device)
+            torch.cuda.set_per_process_memory_fraction(self.limit / total, number)
             return
         torch.ones(GRAIN).add_(1)  # the threads of torch begin now, since one that cannot ends the process
         others = _status("RssFile") + LIBRARY_BYTES

@@ -63,7 +63,7 @@ def compute_config(config: JoinConfig) -> ComputeConfig:
         live_activations=pipeline.live_activations, digest_every=config.hash_every, backend=config.compute_backend,
         forward_seconds=config.forward_seconds, backward_seconds=config.backward_seconds,
         memory_share=config.limits.memory.share, memory_bytes=config.limits.memory.amount, nice=config.limits.nice,
-        checks=manifest.trust.checks > 0,
+        checks=manifest.trust.checks > 0, compiled=config.compiled,
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ its memory given back after that.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Protocol
 
 import torch
@@ -37,7 +38,7 @@ class PinnedPlaces:
         self, memory: Places, dtype: torch.dtype, device: torch.device, runtime: PinRuntime | None = None
     ) -> None:
         """`dtype`: of the numbers that `memory` has room for. `runtime`: torch's own; none where nothing is pinned."""
-        self._memory, self._dtype = memory, dtype
+        self._memory, self._dtype, self._device = memory, dtype, device
         self._runtime = runtime
         if runtime is None and device.type == "cuda":
             self._runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]
@@ -52,8 +53,11 @@ class PinnedPlaces:
             place = torch.frombuffer(view, dtype=self._dtype) if view.nbytes else torch.empty(0, dtype=self._dtype)
             self._places[stage] = place
             runtime = self._runtime if view.nbytes else None
-            if runtime is not None and int(runtime.cudaHostRegister(place.data_ptr(), place.nbytes, 0)) == 0:
-                self._pinned.add(stage)
+            if runtime is not None:
+                if int(runtime.cudaHostRegister(place.data_ptr(), place.nbytes, 0)) == 0:
+                    self._pinned.add(stage)
+                else:
+                    self._forgive()
         return self._places[stage]
 
     def let_go(self, stage: int) -> None:
@@ -64,3 +68,10 @@ class PinnedPlaces:
                 raise Misuse(f"the memory of stage {stage} stays pinned", stage)
             self._pinned.discard(stage)
         self._places.pop(stage, None)
+
+    def _forgive(self) -> None:
+        """CUDA keeps the error of a call that failed until somebody asks, and torch asks after its next kernel: it
+        would blame that. So a kernel is run whose failure means nothing."""
+        if self._device.type == "cuda":
+            with suppress(RuntimeError):
+                torch.zeros(1, device=self._device)

@@ -46,6 +46,9 @@ TASKS: Final = ("forward", "backward")
 """Those that may be begun and read later."""
 READS: Final = ("export_begin", "snapshot_copy")
 """Those that change nothing of the stage: for want of memory they fail, and cost nobody anything."""
+CARD_MEMORY: Final = "expandable_segments:True"
+"""How torch takes memory of a card, read when it first does: in pieces that grow, so that none is left between tensors
+of several sizes. Else it took up to 1.4 times what it needed. (torch, CUDA semantics, Memory management)"""
 _log = logging.getLogger("ftnode.compute")
 
 
@@ -132,6 +135,7 @@ def make_backend(
         from ftnode.node.compute.paced_backend import PacedStages
 
         return PacedStages(config, slots, gradients, snapshots)
+    os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", CARD_MEMORY)
     from ftnode.node.compute.torch_backend import TorchStages
 
     return TorchStages(config, slots, gradients, snapshots)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -36,7 +37,15 @@ from ftnode.node.compute.config import ComputeConfig
 from ftnode.node.compute.copy_streams import copies_of
 from ftnode.node.compute.exports import Exports, state_of
 from ftnode.node.compute.group_gradients import GroupGradients
-from ftnode.node.compute.measure import device_name, head_to_measure, head_working_bytes, measure, memory_free
+from ftnode.node.compute.measure import (
+    Figures,
+    device_name,
+    give_back,
+    head_to_measure,
+    head_working_bytes,
+    measure,
+    memory_free,
+)
 from ftnode.node.compute.memory_cap import MemoryCap
 from ftnode.node.compute.pinned_places import PinnedPlaces
 from ftnode.node.compute.snapshots import SnapshotCopies, load_snapshot
@@ -46,6 +55,7 @@ from ftnode.node.reduction.sketch import BLOCK, DISTANCE_MAX, Sketch, relative
 
 OUT_OF_MEMORY: Final = ("can't allocate memory", "bad_alloc", "could not create a memory")
 """What torch, C++ and oneDNN say on the host."""
+_log = logging.getLogger("ftnode.compute")
 Answer = dict[str, Any]
 Begun = Callable[[], Answer]
 """Waits for a task that a card has begun, and answers."""
@@ -83,6 +93,7 @@ class TorchStages:
             config.warmup_steps, config.decay, config.minimum_factor, config.clip, config.optimiser,
             config.matrix_learning_rate, config.momentum,
         )  # fmt: skip
+        self._compiled = config.compiled
         self._device = device = torch.device(config.device)
         forward, backward = config.encodings
         self._activations = ActivationCodec(forward, self._shape, device, self.model.token_bytes)
@@ -106,15 +117,18 @@ class TorchStages:
     def ready(self) -> Answer:
         room = self.memory.free(memory_free(torch.device(self.config.device)))
         stage = self.config.stages  # of no other block stage more is trained
-        figures = measure(self._new_stage(stage), self._shape)
+        figures, not_compiled = self._measured(stage)
         copies = self._copies.tensors * self.config.slot_bytes
         figures = replace(figures, working_bytes=figures.working_bytes + copies)
         working = max(self._scratch_bytes(), figures.working_bytes)
         corpus, corpus_reason = self._corpus_seen()
+        give_back(self._device)
         return {
             "device": device_name(self.config.device),
             "precision": self._products if self.config.precision == "float32" else self.config.precision,
             "threads": self.config.threads,
+            "compiled": self._compiled,
+            "not_compiled": not_compiled,
             "stage_bytes": self._bytes(stage),
             "head_bytes": self._bytes(0),
             "head_working_bytes": max(0, self._head_working_bytes() - working),
@@ -124,6 +138,20 @@ class TorchStages:
             "corpus": corpus,
             "corpus_reason": corpus_reason,
         }
+
+    def _measured(self, stage: int) -> tuple[Figures, str]:
+        """Its figures, and why blocks are not compiled though they should be, as for want of a compiler."""
+        if not self._compiled:
+            return measure(self._new_stage(stage), self._shape), ""
+        try:
+            return measure(self._new_stage(stage), self._shape), ""
+        except RuntimeError as error:  # as all errors of torch's compiler are
+            if self.out_of_memory(error):
+                raise
+            _log.exception("blocks cannot be compiled")
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        self._compiled = False
+        return measure(self._new_stage(stage), self._shape), reason
 
     def _bytes(self, stage: int) -> int:
         """Of its state, its gradient, that of others' visits, the copy that products read, and what is not trained."""
@@ -524,7 +552,7 @@ class TorchStages:
         config = self.config
         made = Stage(
             model or self.model, config.stages, index, self.optimiser, config.microbatches, config.device,
-            self._products,
+            self._products, self._compiled,
         )  # fmt: skip
         if first is not None:
             made.take_frozen(self._layers(index, first))

@@ -2,7 +2,7 @@
 
 CUDA and NVML may count GPUs in different orders; a node that computes on one makes CUDA count as NVML and nvidia-smi
 do (by PCI bus), and follows CUDA_VISIBLE_DEVICES. What counts as another program: a process with a compute context on
-that GPU, unless it is an ftnode's compute process. One that /proc does not show lives in another container, and nobody
+that GPU, unless it is an ftnode's own. One that /proc does not show lives in another container, and nobody
 can say whose it is: it is not counted.
 """
 
@@ -18,7 +18,8 @@ from typing import Any, Final, Protocol
 
 log = logging.getLogger(__name__)
 
-OUR_COMPUTE: Final = "ftnode.node.compute.process"
+OURS: Final = (b"ftnode.node.compute.process", b"ftnode.node.compute.probe")
+"""An ftnode's processes that have a context on a card: what computes, and what looks for cards for a moment."""
 NAMES_MAX: Final = 4
 NAME_LETTERS_MAX: Final = 40
 TEMPERATURE_GPU: Final = 0
@@ -111,7 +112,7 @@ def program_of(pid: int, processes: Path = PROCESSES) -> str:
         name = (processes / str(pid) / "comm").read_text(errors="replace").strip()
     except OSError:
         return ""
-    return "" if OUR_COMPUTE.encode() in words else (name or f"process {pid}")[:NAME_LETTERS_MAX]
+    return "" if any(word in OURS for word in words) else (name or f"process {pid}")[:NAME_LETTERS_MAX]
 
 
 def count_as_nvml(device: str) -> None:

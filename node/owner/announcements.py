@@ -167,10 +167,14 @@ def describe_compute(
         needed = stage_bytes(ready, live_activations)
         speed = float(ready["tokens_per_second"])
         threads = "1 thread" if ready["threads"] == 1 else f"{ready['threads']} threads"
+        compiled = ", compiled blocks" if ready.get("compiled") else ""
         lines.append(
-            f"device {ready['device']}, {threads}, {ready['precision']}; a stage needs {needed / MEBIBYTE:.0f} MiB, "
+            f"device {ready['device']}, {threads}, {ready['precision']}{compiled}; "
+            f"a stage needs {needed / MEBIBYTE:.0f} MiB, "
             f"{int(ready['memory_free']) / MEBIBYTE:.0f} MiB are free; about {speed:,.0f} tokens/s per stage"
         )
+    reasons = {str(ready["not_compiled"]) for ready in devices if ready.get("not_compiled")}
+    lines += [f"blocks are not compiled: {reason}" for reason in sorted(reasons)]
     lines.append(f"copies of others' stages take at most {sum(copies_bytes) / MEBIBYTE:.1f} MiB with one stage held")
     if not head:
         lines.append(f"cannot hold the head: {why}")

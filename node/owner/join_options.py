@@ -100,6 +100,8 @@ class JoinConfig:
     """Where the node is, by its owner's word; empty: its public addresses imply it."""
     voucher: str = ""
     """By which others vouch for this node, as it was given; empty: none, or one that was kept before."""
+    compiled: bool = False
+    """Blocks are compiled for the device before a stage is claimed."""
     device_why: str = ""
     """Which device `auto` chose and why, in one line; empty where the owner named it."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 
@@ -12,6 +14,7 @@ ON_DEVICES = (
     "test_llama",
     "test_low_copy",
     "test_chunked_loss",
+    "test_compiled",
     "test_tensors",
     "test_families",
     "test_frozen",
@@ -22,12 +25,12 @@ ON_DEVICES = (
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.module.__name__.rpartition(".")[2] in ON_DEVICES:
         devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
-        metafunc.fixturenames.append("device")
         metafunc.parametrize("device", devices, indirect=True)
 
 
-@pytest.fixture
-def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    name = str(request.param)
-    monkeypatch.setitem(tiny.DEVICE, 0, name)  # type: ignore[call-overload]
-    return name
+@pytest.fixture(autouse=True)
+def device(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Where the stages of the test lie, also of one that does not ask."""
+    tiny.DEVICE[0] = str(getattr(request, "param", "cpu"))
+    yield tiny.DEVICE[0]
+    tiny.DEVICE[0] = "cpu"

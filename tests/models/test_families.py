@@ -30,7 +30,9 @@ def tokens(seed: int = 0) -> Tensor:
 def staged(model: torch.nn.Module, config: ModelConfig) -> list[Stage]:
     """The same weights in stages of ours."""
     named = dict(model.named_parameters())
-    stages = [Stage(config, STAGES, index, OptimiserConfig(1e-3, 10), 1, DEVICE[0]) for index in range(STAGES + 1)]
+    stages = [
+        Stage(config, STAGES, index, OptimiserConfig(1e-3, 10), 1, DEVICE[0], "float32") for index in range(STAGES + 1)
+    ]
     for stage in stages:
         for name in stage.layout.entries:
             stage.layout.view(stage.weights, name).copy_(named.pop(name).detach().float())

@@ -351,7 +351,9 @@ def test_initial_deviations() -> None:
     outputs = view(stage.weights, "model.layers.0.mlp.down_proj.weight")
     assert float(queries.std()) == pytest.approx(DEVIATION, rel=0.15)
     assert float(outputs.std()) == pytest.approx(DEVIATION / (2 * CONFIG.layers) ** 0.5, rel=0.15)
-    assert torch.equal(view(stage.weights, "model.layers.1.input_layernorm.weight"), torch.ones(CONFIG.dim))
+    assert torch.equal(
+        view(stage.weights, "model.layers.1.input_layernorm.weight"), torch.ones(CONFIG.dim, device=DEVICE[0])
+    )
 
 
 def test_block_stages_have_one_layout_and_the_counts_are_true() -> None:

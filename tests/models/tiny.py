@@ -20,10 +20,14 @@ DEVICE = ["cpu"]
 
 
 def stages(
-    optimiser: OptimiserConfig = OPTIMISER, seed: int = 5, config: ModelConfig = CONFIG, products: str = "float32"
-) -> list[Stage]:
+    optimiser: OptimiserConfig = OPTIMISER, seed: int = 5, config: ModelConfig = CONFIG, products: str = "float32",
+    compiled: bool = False,
+) -> list[Stage]:  # fmt: skip
     """On the device that the test is for (conftest.py)."""
-    made = [Stage(config, STAGES, index, optimiser, MICROBATCHES, DEVICE[0], products) for index in range(STAGES + 1)]
+    made = [
+        Stage(config, STAGES, index, optimiser, MICROBATCHES, DEVICE[0], products, compiled)
+        for index in range(STAGES + 1)
+    ]
     for stage in made:
         stage.initialise(seed, "lineage")
     return made

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ftnode.lab.recovery import pictures, recovery
+from ftnode.lab.recovery import failures, pictures, recovery
 from ftnode.lab.recovery import plan as plan_module
 from ftnode.lab.recovery.at_once import Plan
 from ftnode.lab.recovery.plan import ALTERNATIVES, MAIN, SWAPPED, Mode, Runs
@@ -115,5 +115,8 @@ def test_every_mode_can_be_planned_for_every_size(name: str) -> None:
         plan = plan_module.mode(name, size, (5,))
         assert plan.seeds == (5,) and plan.at_once and plan.runs
         for runs in plan.runs:
+            scale = failures.scale_for(runs.scale_rates, SIZES[plan.size].stages, plan.iterations, runs.losing)
+            made = SIZES[plan.size]
+            failures.draw(runs.rate, 5, made.stages, plan.iterations, scale, made.warmup_steps + 1, runs.losing)
             names = [policy.name for policy in runs.policies]
             assert len(set(names)) == len(names)

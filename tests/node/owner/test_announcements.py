@@ -69,6 +69,10 @@ def test_copies_of_others_stages_count_when_stages_are_claimed() -> None:
     assert capacity_of(ready | {"stage_bytes": 0, "activation_bytes": 0}, 8, 8, (120, 30)) == 8  # paced: no model
     told = describe_compute([ready], 8, (2 << 20, 1 << 20), True, "")
     assert told[1] == "copies of others' stages take at most 3.0 MiB with one stage held"
+    compiled = describe_compute([ready | {"compiled": True, "not_compiled": ""}], 8, (0, 0), True, "")
+    assert "float32, compiled blocks; a stage" in compiled[0] and "compiled" not in told[0]
+    without = describe_compute([ready | {"compiled": False, "not_compiled": "no cc"}], 8, (0, 0), True, "")
+    assert without[1] == "blocks are not compiled: no cc"
 
 
 def test_activations_that_do_not_fit_are_computed_again() -> None:

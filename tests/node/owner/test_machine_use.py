@@ -75,12 +75,13 @@ def owner(device: str, **rules: Any) -> Any:
 
 @pytest.fixture
 def processes(tmp_path: Path) -> Path:
-    """A /proc with an editor (7), a game (8) and two compute processes of nodes (9, 10)."""
+    """A /proc with an editor (7), a game (8), two compute processes of nodes (9, 10), and one that looks for cards."""
     for pid, name, words in [
         (7, "editor", ["editor"]),
         (8, "game", ["/opt/game", OURS + "x"]),
         (9, "python", ["python", "-m", OURS, "--socket-fd", "5"]),
         (10, "python", ["python", "-m", OURS]),
+        (11, "python", ["python", "-m", "ftnode.node.compute.probe"]),
     ]:
         (tmp_path / str(pid)).mkdir()
         (tmp_path / str(pid) / "cmdline").write_bytes(b"\0".join(word.encode() for word in words) + b"\0")
@@ -90,7 +91,7 @@ def processes(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("pids", "programs"),
-    [((), ()), ((9, 10), ()), ((8,), ("game",)), ((9, 8, 7, 8), ("editor", "game")), ((4711,), ())],
+    [((), ()), ((9, 10, 11), ()), ((8,), ("game",)), ((9, 8, 7, 8), ("editor", "game")), ((4711,), ())],
 )
 def test_programs_other_than_ours(processes: Path, pids: tuple[int, ...], programs: tuple[str, ...]) -> None:
     assert GpuWatch(FakeNvml(pids), "cuda", {}, processes).programs() == programs
