@@ -64,7 +64,7 @@ class Arena:
         self.descriptor = shared_file(stride(slot_bytes) * slots)
         """For the compute process: pass it on, and map it there with SlotMap(descriptor, slot_bytes, slots). It is
         closed when the arena goes."""
-        weakref.finalize(self, os.close, self.descriptor)
+        self._closing = weakref.finalize(self, os.close, self.descriptor)
         self._map = SlotMap(self.descriptor, slot_bytes, slots)
         self._slots = [_Slot() for _ in range(slots)]
         self._free = list(range(slots - 1, -1, -1))
@@ -116,9 +116,8 @@ class Arena:
 
     def close(self) -> None:
         """Let go of the file; its memory goes with the last mapping. A second call does nothing."""
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-            self.descriptor = -1
+        self._closing()
+        self.descriptor = -1
 
     def _give_back(self, handle: Handle, slot: _Slot) -> None:
         slot.taken = slot.doomed = False

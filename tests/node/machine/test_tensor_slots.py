@@ -87,6 +87,18 @@ def test_an_arena_that_goes_takes_its_descriptor_along() -> None:
         os.fstat(descriptor)
 
 
+def test_it_closes_it_once_whoever_has_that_number_later() -> None:
+    arena = Arena(100, 3)
+    descriptor = arena.descriptor
+    arena.close()
+    with open(os.devnull, "rb") as another:
+        assert another.fileno() == descriptor
+        arena.close()
+        del arena
+        gc.collect()
+        assert os.fstat(descriptor)
+
+
 @pytest.mark.parametrize(("size", "slots"), [(0, 1), (1, 0), (1, 1 << 17)])
 def test_impossible_arenas(size: int, slots: int) -> None:
     with pytest.raises(LocalError):
