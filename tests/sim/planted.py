@@ -10,7 +10,7 @@ from typing import Any
 from ftnode.protocol import participant
 from ftnode.protocol.holder import holder
 from ftnode.protocol.leader import leader, leader_memory, recruiting, restart
-from ftnode.protocol.recovery import copies, disk_versions, install_plans, installs, standing
+from ftnode.protocol.recovery import copies, disk_versions, install_plans, installs, rolls, standing
 from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.step import attempt, group, line_pace, outbox, routes, work_split
 from ftnode.protocol.views import ballot, following, given_up, lineage_rank, succession
@@ -368,6 +368,13 @@ def the_past_is_waited_for() -> Any:
 def liars_are_believed() -> Any:
     """A snapshot or a copy that nobody gets is counted on for ever (rules 29, 35)."""
     return patched(*((module, "FAILURES_MAX", 10**9) for module in (leader_memory, recruiting)))
+
+
+def disks_are_believed() -> Any:
+    """Nobody has a roll, and one peer's word is enough (rule 46)."""
+    return patched(
+        (rolls.OwnRolls, "say", lambda self, s, disk: Outcome()), (restart, "witnessed", lambda found, known: found)
+    )
 
 
 def keepers_ignore_sites() -> Any:

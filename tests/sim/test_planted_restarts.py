@@ -12,6 +12,7 @@ from tests.sim.checks import Violation
 from tests.sim.planted import (
     any_weights_block,
     digests_do_not_matter,
+    disks_are_believed,
     epochs_from_nothing,
     hearsay_does_not_matter,
     liars_are_believed,
@@ -154,5 +155,8 @@ def test_planted_hearsay_does_not_matter() -> None:
 
 
 def test_planted_liars_are_believed() -> None:
-    with liars_are_believed(), pytest.raises(AssertionError):
+    """Where disks are believed. By rule 46 nobody counts on what the liar tells in the first place."""
+    with disks_are_believed():
         one_lies()
+        with liars_are_believed(), pytest.raises(AssertionError):
+            one_lies()
