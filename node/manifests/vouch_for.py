@@ -35,7 +35,8 @@ def vouched_for(manifest: Manifest, home: Path, peer: str, now: int, seconds: in
     made = [each for each in load(home, run_id, made_here=True) if each.until + DAY > now]
     before = [each for each in (*vouching.signed_by(by), *made) if each.by == by and each.peer != peer]
     voucher = make_voucher(run_id, by, peer, now, now + seconds, sign)
-    if voucher not in counted([*before, voucher], membership, now):
+    # Of two that are made in one second the lower PeerId counts first, which is not to take the other's place.
+    if not {voucher, *counted(before, membership, now)} <= {*counted([*before, voucher], membership, now)}:
         most = f"{membership.vouched_at_once} at a time and {membership.vouched_a_day} a day"
         free = min(each.until for each in before) + DAY - now
         raise UserError(

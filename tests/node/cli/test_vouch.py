@@ -15,6 +15,7 @@ from ftnode.node.manifests import joining
 from ftnode.node.manifests.authorship import author_key, sign
 from ftnode.node.manifests.joining import admitted
 from ftnode.node.manifests.presets import PRESETS
+from ftnode.node.manifests.vouch_for import vouched_for
 from ftnode.node.manifests.voucher import DAY, read_vouchers
 from ftnode.node.owner.join_options import JoinConfig
 from ftnode.protocol.manifest.parse import Membership, parse, render
@@ -124,6 +125,15 @@ def test_one_too_many_is_refused_where_it_is_made(
     seen = ftnode("run", "vouch", path, two, "--home", home)
     assert seen.code == 77 and "4 at a time and 1 a day; try again tomorrow" in seen.err
     assert ftnode("run", "vouch", path, one, "--days", 60, "--home", home).code == 0, "the same one, for longer"
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_also_within_one_second(tmp_path: Path, write: Callable[..., Path], turned: bool) -> None:
+    manifest, home = parse(write(vouched_a_day=1).read_text()), tmp_path / "listed"
+    one, two = sorted((peer_of(tmp_path / name) for name in ("one", "two")), reverse=turned)
+    vouched_for(manifest, home, one, 1_000_000, 3600)
+    with pytest.raises(UserError, match="try again tomorrow"):
+        vouched_for(manifest, home, two, 1_000_000, 3600)
 
 
 @pytest.mark.parametrize(
