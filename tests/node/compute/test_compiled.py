@@ -17,7 +17,7 @@ def config() -> ComputeConfig:
     return replace(CONFIG, compiled=True)
 
 
-@pytest.mark.skipif(shutil.which("cc") is None, reason="compiling takes a compiler")
+@pytest.mark.skipif(shutil.which("g++") is None, reason="compiling takes a compiler")
 def test_a_process_with_compiled_blocks_trains_as_one_without(config: ComputeConfig) -> None:
     with process(config.to_dict()) as compute:
         assert compute.first is not None
