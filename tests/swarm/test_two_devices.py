@@ -20,7 +20,8 @@ from tests.swarm.test_exactness import (
     weights_of,
 )
 
-STEPS, ALONE_STEPS = 40, 5
+STEPS, ALONE_STEPS = 120, 5
+"""The newcomer has time to come, also where other programs run."""
 
 
 def has_a_stage(story: Story, node: str) -> bool:
