@@ -107,10 +107,10 @@ def summary(found: Mapping[str, Any]) -> str:
     counts = [sum(each["outcome"] == one for each in found["kinds"]) for one in (PREVENTED, FOUND, OPEN)]
     checks = found.get("checks")
     cost = "" if not checks else (
-        f" Checks of {USUAL:g} cost {checks['tokens']:.1%} of tokens/s and {checks['bytes']:.1%} of bytes."
+        f" Checks of {USUAL:g} cost {checks['tokens']:.1%} of tokens/s, {checks['bytes']:.1%} of bytes."
     )  # fmt: skip
     kinds = f"{len(found['kinds'])} kinds: {counts[0]} prevented, {counts[1]} found, {counts[2]} not defended"
-    return f"**Of {kinds}.** F1 is {found['f1']:g}.{cost}"
+    return f"**Of {kinds}.** F1: {found['f1']:g}.{cost}"
 
 
 def _spoken(number: float | None, how: str) -> str:

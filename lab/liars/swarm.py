@@ -205,6 +205,6 @@ def _losses(story: Story, liars: set[str]) -> dict[str, float]:
 
 
 def final(losses: Mapping[str, float], last: int) -> float | None:
-    """The mean over the last steps up to `last`; None where none has a loss."""
-    found = [losses[str(step)] for step in range(last - AFTER_STEPS + 1, last + 1) if str(step) in losses]
+    """The mean over the last steps up to `last`; None where none has a loss: a step that is skipped has 0."""
+    found = [loss for step in range(last - AFTER_STEPS + 1, last + 1) if (loss := losses.get(str(step), 0.0))]
     return sum(found) / len(found) if found else None

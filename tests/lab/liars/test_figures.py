@@ -49,6 +49,7 @@ def test_a_row_compares_the_last_steps_with_the_same_ones_without_the_lie() -> N
 
 
 def test_losses_that_are_missing_leave_no_mean() -> None:
+    assert final(TRUE | {"99": 0.0}, 100) == 2.0 and final(dict.fromkeys(TRUE, 0.0), 100) is None, "skipped"
     assert final(TRUE, 100) == 2.0 and final(TRUE, 110) == 2.0 and final(TRUE, 200) is None
 
 
