@@ -23,11 +23,10 @@ from ftnode.lab.parts import gpu_plain, gpu_swarm
 from ftnode.lab.parts.checkpoint import Begun, begin
 from ftnode.lab.parts.gpu_idle import idle_seconds
 from ftnode.lab.parts.gpu_process import (
-    GRADIENT,
-    INPUT,
     ComputeUnderTest,
     compute_process,
     memory_of,
+    prepare,
     seconds_of,
     step_of,
 )
@@ -149,17 +148,9 @@ def _compiled(size: Size, device: str, products: str, threads: int) -> dict[str,
         start = time.perf_counter() - started
         if reason := compute.ready["not_compiled"]:
             return {"not_compiled": reason}
-        _prepare(compute, size)
+        prepare(compute, size)
         rate, _ = _steps(compute, size)
     return {"compiled_tokens_per_second": rate, "compiled_start_seconds": start}
-
-
-def _prepare(compute: ComputeUnderTest, size: Size) -> None:
-    """Weights, what goes in, and a first step."""
-    compute.fill(INPUT, gpu_plain.drawn(size, 1))
-    compute.fill(GRADIENT, gpu_plain.drawn(size, 2) / MICROBATCHES)
-    compute.carry_out([{"op": "initialise", "stage": 1, "commit": "lab"}])
-    compute.carry_out(step_of(1))
 
 
 def _steps(compute: ComputeUnderTest, size: Size) -> tuple[float, float]:
@@ -182,7 +173,7 @@ def _through_process(size: Size, device: str, products: str, threads: int) -> di
         before = memory_of(compute.pid, "VmRSS")
         _forget_peak(compute.pid)
         empty, count = seconds_of(compute, ({"op": "discard", "keep": None} for _ in range(EMPTY_TASKS)))
-        _prepare(compute, size)
+        prepare(compute, size)
         rate, task = _steps(compute, size)
         used = memory_of(compute.pid, "VmHWM") - before if free is None else free - (_card_free(device) or 0)
         announced = _announced(compute, free is not None)
@@ -247,7 +238,7 @@ FIGURES: Final[dict[str, Callable[[dict[str, Any]], str]]] = {
     "tokens/s": lambda row: f"{row['tokens_per_second']:,.0f}",
     "plain loop, tokens/s": lambda row: f"{row['plain_tokens_per_second']:,.0f}",
     "of the plain loop's": lambda row: f"{row['ratio']:.2f}",
-    "MFU": lambda row: "" if row["mfu"] is None else f"{row['mfu']:.1%}",
+    "MFU": lambda row: _figure(row, "mfu", "{:.1%}"),
     "compiled, tokens/s": lambda row: _figure(row, "compiled_tokens_per_second", "{:,.0f}"),
     "compiled, MFU": lambda row: _figure(row, "compiled_mfu", "{:.1%}"),
     "compiled, s until ready": lambda row: _figure(row, "compiled_start_seconds", "{:.0f}"),

@@ -20,8 +20,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
-from ftnode.lab.parts import gpu_plain
-from ftnode.lab.parts.gpu_process import GRADIENT, INPUT, ComputeUnderTest, step_of
+from ftnode.lab.parts.gpu_process import ComputeUnderTest, prepare, step_of
 from ftnode.lab.parts.gpu_sizes import CARD, MICROBATCHES, QUICK, Size
 from ftnode.node.compute.process import send, serve
 from ftnode.node.machine.tensor_slots import Arena
@@ -65,10 +64,7 @@ def _measured(size: Size, device: str, products: str) -> float:
         worker.start()
         send(ours, {"config": config.to_dict()})
         compute = ComputeUnderTest(ours, arena, os.getpid())
-        compute.fill(INPUT, gpu_plain.drawn(size, 1))
-        compute.fill(GRADIENT, gpu_plain.drawn(size, 2) / MICROBATCHES)
-        compute.carry_out([{"op": "initialise", "stage": 1, "commit": "lab"}])
-        compute.carry_out(step_of(1))
+        prepare(compute, size)
         torch.cuda.synchronize(device)
         with profile(activities=[ProfilerActivity.CUDA]) as seen:
             compute.carry_out(list(step_of(2))[:TASKS])

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import torch
 
-from ftnode.lab.parts.gpu_sizes import LIVE_ACTIVATIONS, MICROBATCHES
+from ftnode.lab.parts.gpu_plain import drawn
+from ftnode.lab.parts.gpu_sizes import LIVE_ACTIVATIONS, MICROBATCHES, Size
 from ftnode.node.compute.config import ComputeConfig
 from ftnode.node.compute.process import receive, send
 from ftnode.node.machine.child_processes import start_child, stop_child, thread_environment
@@ -81,6 +82,14 @@ def compute_process(config: ComputeConfig, start_seconds: float = ANSWER_SECONDS
         finally:
             child.kill()
             stop_child(child)
+
+
+def prepare(compute: ComputeUnderTest, size: Size) -> None:
+    """What goes in, weights, and a first step."""
+    compute.fill(INPUT, drawn(size, 1))
+    compute.fill(GRADIENT, drawn(size, 2) / MICROBATCHES)
+    compute.carry_out([{"op": "initialise", "stage": 1, "commit": "lab"}])
+    compute.carry_out(step_of(1))
 
 
 def step_of(step: int) -> Iterator[dict[str, Any]]:

@@ -35,9 +35,9 @@ log = logging.getLogger(__name__)
 
 PROGRAM = "ftnode.node.compute.process"
 START_SECONDS: Final = 120.0
+"""Torch from a cold disk, the corpus's hash and one dry microbatch."""
 COMPILE_SECONDS: Final = 300.0
 """More where blocks are compiled."""
-"""Torch from a cold disk, the corpus's hash and one dry microbatch."""
 FRAME_BYTES_MAX: Final = 1 << 20
 PENDING_MAX: Final = 4096
 BACKOFF_SECONDS_MAX: Final = 30.0

@@ -121,8 +121,9 @@ class TorchStages:
         copies = self._copies.tensors * self.config.slot_bytes
         figures = replace(figures, working_bytes=figures.working_bytes + copies)
         working = max(self._scratch_bytes(), figures.working_bytes)
-        corpus, corpus_reason = self._corpus_seen()
+        head_working = max(0, self._head_working_bytes() - working)
         give_back(self._device)
+        corpus, corpus_reason = self._corpus_seen()
         return {
             "device": device_name(self.config.device),
             "precision": self._products if self.config.precision == "float32" else self.config.precision,
@@ -131,7 +132,7 @@ class TorchStages:
             "not_compiled": not_compiled,
             "stage_bytes": self._bytes(stage),
             "head_bytes": self._bytes(0),
-            "head_working_bytes": max(0, self._head_working_bytes() - working),
+            "head_working_bytes": head_working,
             "memory_free": max(0, room - working),
             **asdict(figures),
             "tokens_per_second": self._tokens / (figures.forward_seconds + figures.backward_seconds),
@@ -141,12 +142,10 @@ class TorchStages:
 
     def _measured(self, stage: int) -> tuple[Figures, str]:
         """Its figures, and why blocks are not compiled though they should be, as for want of a compiler."""
-        if not self._compiled:
-            return measure(self._new_stage(stage), self._shape), ""
         try:
             return measure(self._new_stage(stage), self._shape), ""
         except RuntimeError as error:  # as all errors of torch's compiler are
-            if self.out_of_memory(error):
+            if not self._compiled or self.out_of_memory(error):
                 raise
             _log.exception("blocks cannot be compiled")
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

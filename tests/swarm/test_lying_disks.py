@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from ftnode.node.snapshots.write import DiskAllowance, write_snapshot
 from ftnode.protocol.manifest.parse import parse
 from ftnode.protocol.words.types import Attempt, Rung, Version
 from tests.swarm.conftest import OpenTrial
-from tests.swarm.test_switched_off import common, with_snapshots
+from tests.swarm.test_switched_off import common, switch_off, with_snapshots
 
 pytestmark = pytest.mark.timeout(280)
 
@@ -44,11 +43,7 @@ def test_a_swarm_that_starts_again_does_not_go_on_from_what_a_liar_has(open_swar
     trial.wait("a snapshot of all stages, and its roll", lambda story: bool(
         len(common(trial, run)) > 1 and all(book.exists() for book in books)
     ), 90.0)  # fmt: skip
-    for name in ("v1", "v2"):
-        trial.expected_dead.add(name)
-        trial.swarm.processes[name].process.send_signal(signal.SIGKILL)
-    for name in ("v1", "v2"):
-        trial.swarm.processes[name].process.wait()
+    switch_off(trial, "v1", "v2")
     newest = max(common(trial, run))
     trial.story.read()
     seen = len(trial.story.installed), len(trial.story.commits)

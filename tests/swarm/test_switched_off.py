@@ -37,6 +37,15 @@ def kept_steps(trial: Trial, run: str, name: str) -> dict[int, set[int]]:
     return found
 
 
+def switch_off(trial: Trial, *names: str) -> None:
+    """All of them at the same time."""
+    for name in names:
+        trial.expected_dead.add(name)
+        trial.swarm.processes[name].process.send_signal(signal.SIGKILL)
+    for name in names:
+        trial.swarm.processes[name].process.wait()
+
+
 def common(trial: Trial, run: str) -> set[int]:
     """Steps that are kept of every stage."""
     stages: dict[int, set[int]] = {}
@@ -56,11 +65,7 @@ def test_two_nodes_that_were_killed_go_on_from_the_newest_common_step(open_swarm
         return 4 <= steps_since < EVERY
 
     trial.wait("the middle between two snapshots", is_between_snapshots, 60.0)
-    for name in ("v1", "v2"):
-        trial.expected_dead.add(name)
-        trial.swarm.processes[name].process.send_signal(signal.SIGKILL)
-    for name in ("v1", "v2"):
-        trial.swarm.processes[name].process.wait()
+    switch_off(trial, "v1", "v2")
     newest = max(common(trial, run))
     trial.story.read()
     first = {told.record["step"]: told.record["loss"] for told in trial.story.commits}

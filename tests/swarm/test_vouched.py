@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 from ftnode.lab.swarms.listing import list_volunteers, peer_id
 from ftnode.lab.swarms.trial import small_manifest
 from tests.swarm.conftest import OpenTrial
-
-HEAL_SECONDS = 60.0
-
-
-def command(*arguments: object) -> str:
-    argv = [sys.executable, "-m", "ftnode.node.cli", *map(str, arguments)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+from tests.swarm.test_membership import HEAL_SECONDS, command
 
 
 def test_a_vouched_for_volunteer_takes_a_lost_ones_place_and_the_next_one_knows_it(
