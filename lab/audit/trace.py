@@ -132,6 +132,8 @@ class _Reading:
         self._gave_up = False
         self._versions: dict[int, tuple[str, Version | None]] = {}
         """Stage -> lineage and version of the weights that this node has."""
+        self._equal_since: dict[int, int] = {}
+        """Stage -> the step since which its weights have stayed as they are, as all later ones were skipped."""
         self._reduction: Reduce | None = None
         """The last one that ended."""
         self._reduced_in: dict[tuple[int, int, Attempt], int] = {}
@@ -265,9 +267,11 @@ class _Reading:
             self._check_based(record, *key)
 
     def _check_based(self, record: Record, stage: int, step: int, attempt: Attempt) -> None:
-        """A gradient for step t is made on the weights after step t - 1, in a view that the node knows."""
+        """A gradient for step t is made on the weights after step t - 1, in a view that the node knows. A step that is
+        skipped waits for no task of an earlier attempt, and leaves the weights as they were."""
         _, version = self._versions.get(stage, ("", None))
-        if version is None or version.step != step - 1:
+        late = version is not None and attempt < version.attempt and self._equal_since[stage] < step <= version.step
+        if version is None or (version.step != step - 1 and not late):
             has = f"the weights after step {version.step}" if version else "no weights"
             self._life.find("version", f"stage {stage} works on step {step} with {has}", record)
         if max((view.number for view in self._life.views), default=-1) < attempt.view:
@@ -284,6 +288,8 @@ class _Reading:
             has = f"step {base.step}" if base else "nothing"
             self._life.find("version", f"stage {stage} applied step {step} on top of {has}", record)
         self._updates.add((stage, record["commit"]))
+        if not record["skipped"] or stage not in self._equal_since:
+            self._equal_since[stage] = step
         self._versions[stage] = (lineage, Version(step, record["commit"], attempt))
         self._life.applied.append(record)
 
@@ -312,6 +318,7 @@ class _Reading:
         if before is not None and lineage == mine and record["step"] < before.step:
             self._life.find("version", f"stage {stage} went back from step {before.step} to {record['step']}", record)
         self._versions[stage] = (mine, Version(record["step"], record["commit"], Attempt(-1, 0)))
+        self._equal_since[stage] = record["step"]
         self._life.installed.append(record)
 
 

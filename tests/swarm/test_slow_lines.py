@@ -120,7 +120,7 @@ def test_slow_is_not_dead(open_swarm: OpenTrial, lines: Lines) -> None:
     commits = [told.time for told in first_commits(trial.story.commits) if told.time >= began]
     steps = [later - earlier for earlier, later in pairwise([began, *commits, time.monotonic()])]
     told = kinds(trial.story, began)
-    # A replica may have left for the stage that is the slowest just now.
+    # By what it measures on a busy machine, the leader may have given some of them other stages.
     trial.wait("the same four", lambda story: is_settled(story) and members(story) == four, SETTLE_SECONDS)
     print(
         f"{len(commits)} commits in {TRAINING_SECONDS:.0f} s, a step takes {statistics.median(steps):.2f} s "
@@ -128,7 +128,8 @@ def test_slow_is_not_dead(open_swarm: OpenTrial, lines: Lines) -> None:
         f"notes: {dict(Counter(told))}"
     )
     assert max(steps) < STEP_SECONDS_MAX
-    assert "lost" not in told and (trial.story.view == view or "move" in told)
+    assert "lost" not in told and trial.story.view is not None and view is not None
+    assert trial.story.view.lineage == view.lineage
     assert {told.record["rung"] for told in trial.story.installed} <= {"initial", "replica"}
 
     assert trial.swarm.data is not None

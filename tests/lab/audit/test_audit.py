@@ -18,7 +18,8 @@ from ftnode.lab.audit.steps import audit_steps
 from ftnode.lab.audit.trace import read_lives
 from ftnode.node.driver.trace import read_trace
 from ftnode.protocol.words.errors import UserError
-from tests.lab.audit.miniature import NAMES, Miniature, change
+from ftnode.protocol.words.types import Attempt, Version, next_version
+from tests.lab.audit.miniature import LINEAGE, NAMES, STEPS, Miniature, change
 
 SEMANTIC = ("accumulated", "reduced", "applied", "commit", "installed", "exported", "view")
 
@@ -117,6 +118,31 @@ def test_a_gradient_that_never_was_is_found_and_counted(run: Path) -> None:
     findings = audit(run)
     assert not findings.passed
     assert findings.microbatches_lost == 1
+
+
+@pytest.mark.parametrize("skipped", [True, False])
+def test_a_task_that_a_skipped_step_cut_short_may_end_after_it(run: Path, skipped: bool) -> None:
+    """The weights are still those that its gradient was made on, which they are not where the step counted."""
+
+    def end_late(traces: dict[str, list[dict[str, Any]]]) -> None:
+        before = next(r for r in traces["head"] if r["k"] == "commit" and r["step"] == STEPS - 1)
+        base = Version(STEPS - 1, before["commit"], Attempt(*before["attempt"]))
+        for records in traces.values():
+            for record in records:
+                if skipped and record["k"] in ("applied", "commit") and record["step"] == STEPS:
+                    commit = next_version(base, LINEAGE.id, Attempt(2, 1), True).commit
+                    record.update(attempt=[2, 1], commit=commit, skipped=True)
+        records = traces["first"]
+        (at,) = (i for i, r in enumerate(records) if r["k"] == "applied" and r["step"] == STEPS)
+        late = max(i for i, r in enumerate(records) if r["k"] == "accumulated")
+        visit = [records[late]["microbatch"], records[late]["visit"]]
+        next(r for r in reversed(records) if r["k"] == "reduced")["covered"].remove(visit)
+        records[at + 1 : at + 1] = records[late - 1 : late + 1]
+        del records[late - 1 : late + 1]
+
+    change(run, end_late)
+    wrong = [finding.text for finding in audit(run).findings if finding.rule == "version"]
+    assert wrong == ([] if skipped else [f"stage 1 works on step {STEPS} with the weights after step {STEPS}"])
 
 
 def test_a_step_committed_as_two_attempts_is_found(run: Path) -> None:
