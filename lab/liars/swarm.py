@@ -90,10 +90,12 @@ class _Run:
         trial.wait_for_step(story.committed + SETTLED_STEPS)
         trial.wait_for_step(max(story.committed + SETTLED_STEPS, self.kind.begins), START_SECONDS + self._seconds())
         trial.expected_dead |= {*self.honest, *self.liars}
+        if self.kind.bereaves:
+            self._bereave()
         moment, lied_from = time.monotonic(), story.committed
         self.order.touch()
         if self.kind.bereaves:
-            self._bereave()
+            self._renew()
         stopped = self._go_on(moment, lied_from)
         found = self._gone(moment, self.liars)
         last = first_commits(self._commits())[-1]
@@ -133,12 +135,17 @@ class _Run:
         self.trial.wait(f"{', '.join(names)} to hold something", all_hold, START_SECONDS)
 
     def _bereave(self) -> None:
-        """Only liars are left of the stages that the first of them holds; somebody new comes."""
+        """Only liars are left of the stages that the first of them holds. The rate before the lie is that of these."""
         story = self.trial.story
         stages = [stage for stage in (0, 1) if self.liars[0] in story.holders(stage)]
         for name in {name for stage in stages for name in story.holders(stage)} - {*self.liars}:
             self.killed.add(name)
             self.trial.kill(name)
+        self.trial.wait_for_step(story.committed + 1, START_SECONDS)
+        self.trial.wait_for_step(story.committed + SETTLED_STEPS + 1, START_SECONDS)
+
+    def _renew(self) -> None:
+        """Somebody new comes."""
         self.honest += ["new1", "new2"]
         for name in ("new1", "new2"):
             self.trial.expected_dead.add(name)

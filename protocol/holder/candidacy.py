@@ -135,7 +135,7 @@ def _refusal(s: Situation, sender: Peer, offer: Offer) -> str:
         return "I do not have the run's corpus"
     failed = s.own.refuses.intersection(offer.stages)
     if failed:
-        return f"I ran out of memory on stage {min(failed)} before"
+        return f"I could not take stage {min(failed)} before"
     return ""
 
 

@@ -13,6 +13,7 @@ from ftnode.protocol.recovery.copies import OwnCopies
 from ftnode.protocol.recovery.disk_versions import OwnDisk
 from ftnode.protocol.recovery.installs import Installs
 from ftnode.protocol.recovery.rolls import OwnRolls
+from ftnode.protocol.recovery.trials import Trials
 from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.step.attempt import StepWork
 from ftnode.protocol.step.check import draw
@@ -26,6 +27,7 @@ from ftnode.protocol.words.effects import Apply, Discard, Effect, Forget, Publis
 from ftnode.protocol.words.events import ComputeReady, Done, Installed, InstallFailed, StageLost, SumOwed
 from ftnode.protocol.words.messages import (
     NOT_LENT,
+    Answer,
     Begin,
     Boundary,
     Roll,
@@ -82,13 +84,13 @@ class Holder:
         self.begin: Begin | None = None
         self.compute_ready, self.may_head, self.capacity = False, False, 0
         self.tokens_per_second = 0.0
-        self.refuses: set[int] = set()
+        self._no_memory: set[int] = set()
         """Stages for which there was no memory here."""
         self._live_activations = -1
         """What there is memory for; -1: for as many as the manifest says."""
         self._fits: int | None = None
         """More stages than this did not fit, whatever compute promises; None while that has not been met."""
-        self.installs = Installs()
+        self.installs, self.trials = Installs(), Trials()
         self.places: dict[int, int] = {}
         """Stage → the device on which it was when it was last installed."""
         self.learning: tuple[int, ...] = ()
@@ -121,6 +123,11 @@ class Holder:
     def ours(self) -> dict[int, Version]:
         """Those that have a common past with the lineage that we are in."""
         return {stage: version for stage, version in self.versions.items() if self.made_in[stage][1] == self.origin}
+
+    @property
+    def refuses(self) -> set[int]:
+        """Stages for which there was no memory here, or that nobody lends us who is to be believed."""
+        return self._no_memory | self.trials.refused
 
     @property
     def given_up(self) -> View | None:
@@ -248,6 +255,8 @@ class Holder:
             self._lineages = [*self._lineages[-LINEAGES_KEPT:], view.lineage.id]
         took_part = s.me in view.voters or self._joins(s, view)
         self.learning = tuple(stage for stage in self.learning if stage not in s.mine)
+        self.trials.on_view(view)
+        self.trials.keep_only(self.learning)
         if s.mine and not was and not took_part:  # what we did as a learner may be long over
             self._stop_work(s, out)
         if not (s.member or self.learning) or (set(was) - set(s.mine) and not self._handed_over(s, was)):
@@ -301,6 +310,7 @@ class Holder:
     def _forget(self, out: Outcome, stage: int) -> None:
         self.versions.pop(stage, None)
         self.made_in.pop(stage, None)
+        self.trials.forget(stage)
         out.append(Forget(stage))
 
     def _forget_given_up(self, out: Outcome) -> None:
@@ -429,10 +439,12 @@ class Holder:
             out.append(Discard(begin.attempt))
             limit, own = s.settings.live_activations, self._live_activations
             live = LiveActivations(limit if own < 0 else min(limit, own))
-            lot = draw(s.chance, s.view, s.me, s.settings, begin, self.doubts, s.new(s.members))
+            lot = self.trials.draw(s, begin, self._usable(s, begin.base))
+            lot = lot or draw(s.chance, s.view, s.me, s.settings, begin, self.doubts, s.new(s.members))
             self.work = StepWork(
-                s.me, s.view, begin, s.settings, self.pace, self.line, s.paces(), self.deadlines, live, lot
-            )
+                s.me, s.view, begin, s.settings, self.pace, self.line, s.paces(), self.deadlines, live, lot,
+                self.trials.stages,
+            )  # fmt: skip
             self._task_since = s.now
             if begin.attempt in self._left:
                 self.work.give_up("its work on this attempt was dropped")
@@ -523,8 +535,9 @@ class Holder:
         if work is not None and self.installs.carries_on(stage, base):
             out.append(Apply(stage, base, base.attempt, work.begin.skip))
         elif self.installs.becomes(stage) != base:
+            assert s.view is not None
             self.versions.pop(stage, None)
-            out.extend(self.installs.learn(s, stage, begin))
+            out.extend(self.installs.learn(s, stage, begin, self.trials.believed(stage, s.view.holders[stage])))
 
     def _keep_for_return(self, s: Situation, out: Outcome, stage: int, begin: Begin) -> None:
         """A stage that we handed over goes with the swarm to the commit that did it, and no further: should its new
@@ -535,15 +548,24 @@ class Holder:
     # -- installs
 
     def on_installed(self, s: Situation, event: Installed) -> Outcome:
+        lender = self.installs.lender(event)
         version, out = self.installs.on_installed(s, event)
         if version is None:
             return out
+        if event.stage in self.learning and lender is not None and s.settings.checks:
+            self.trials.lent(event.stage, lender)
+            if self.work is not None:
+                self.work.untried.add(event.stage)
         self.versions[event.stage], self.places[event.stage] = version, event.place
         self._has_done(s)
         assert s.view is not None
         self.made_in[event.stage] = s.view.lineage.id, self.origin
         if self.work is not None and self.begin is not None:
             self.work.installed(self._usable(s, self.begin.base))
+            if self.work.may_check:
+                lot = self.trials.draw(s, self.begin, self._usable(s, self.begin.base))
+                out.extend(self.work.try_out(lot, s.now) if lot is not None else ())
+                self.work.untried.intersection_update(self.trials.stages)
         if event.stage in self.learning:
             out.beat(False, s.view.leader)
         return out
@@ -560,13 +582,15 @@ class Holder:
         self, s: Situation, sender: Peer, boundary: Boundary, handle: Handle, relay: str = ""
     ) -> Sequence[Effect]:
         known = sender in s.members and s.view is not None and boundary.lineage == s.view.lineage.id
-        if not s.member or s.view is None or not known:
+        if not (s.member or self.trials.stages) or s.view is None or not known:
             return [Release((handle,))]
         begin, number = self.begin, s.view.number
         now_at = (number, begin.attempt if begin is not None else Attempt(-1, 0))
         begun = begin is not None and begin.view == number
         if begun and (boundary.view, boundary.attempt) == now_at and self.work is not None:
             return self.work.on_boundary(sender, boundary, handle, relay)
+        if not s.member:
+            return [Release((handle,))]
         if (boundary.view, boundary.attempt) > now_at or (boundary.view == number and not begun):
             released = self._early.keep(sender, boundary, handle, relay)
             return [Release(released)] if released else []
@@ -584,7 +608,8 @@ class Holder:
         return []
 
     def on_show(self, s: Situation, sender: Peer, show: Show) -> Sequence[Effect]:
-        here = self.work is not None and s.of_view(show.lineage, show.view) and sender in s.members
+        named = self.begin is not None and any(peer == sender for _, peer in self.begin.learners)
+        here = self.work is not None and s.of_view(show.lineage, show.view) and (sender in s.members or named)
         return self.work.on_show(sender, show) if here and self.work is not None else []
 
     def on_stored(self, s: Situation, sender: Peer, stored: Stored) -> Sequence[Effect]:
@@ -597,6 +622,7 @@ class Holder:
         self._has_done(s)
         out = Outcome(self.work.on_done(done, s.now, s.view.leader))
         self._look_at_parts(out, done)
+        self._look_at_trial(s, out, self.work)
         return out.extended(self._held_begin(s))
 
     def _look_at_parts(self, out: Outcome, done: Done) -> None:
@@ -604,6 +630,25 @@ class Holder:
         for doubt in self.doubts.see(done.task.stage, done.task.step, done.parts):
             about = f"what {doubt.peer} gave to the sum of stage {doubt.stage} in step {doubt.step} is {doubt.reason}"
             out.note("doubt", about, peer=doubt.peer.id, stage=str(doubt.stage), step=str(doubt.step))
+
+    def _look_at_trial(self, s: Situation, out: Outcome, work: StepWork) -> None:
+        """Of what was lent to us. Weights that are not to be believed are dropped; with nobody else to lend the stage,
+        we do not learn it."""
+        if work.trial is None or s.view is None:
+            return
+        refuted = self.trials.judge(s, work.trial, out)
+        work.untried.intersection_update(self.trials.stages)
+        for stage in refuted:
+            work.lose(stage)
+            self._forget(out, stage)
+        if refuted and s.member and (refuted[0], work.trial.of) in self.trials.refuted:
+            out.send(s.view.leader, work.accuse(work.trial, refuted[0]))
+        given_up = tuple(stage for stage in refuted if stage in self.trials.refused)
+        if given_up:
+            self.learning = tuple(stage for stage in self.learning if stage not in given_up)
+            reason = f"it was lent other weights than {work.trial.of} works with"
+            lineage, number = s.view.lineage.id, s.view.number
+            out.send(s.view.leader, Answer(lineage, number, given_up, False, (), reason))
 
     def _has_done(self, s: Situation) -> None:
         self.done += 1
@@ -667,7 +712,7 @@ class Holder:
         held = {*self.versions, *self.installs.stages, *given_up, stage}
         said = f"{spoken_stage(stage)} is lost here, and no other: {reason}"
         if lost.out_of_memory:
-            self.refuses.add(stage)
+            self._no_memory.add(stage)
             self._fits = len(held) - 1 if self._fits is None else min(len(held) - 1, self._fits)
             self.capacity = min(self.capacity, self._fits)
             said += f"; from now on this node holds {self._fits} stages at most"
@@ -735,6 +780,7 @@ class Holder:
         if self._ready_sent >= 0 and s.now - self._ready_sent >= settings.resend_seconds and work.complete:
             self._say_ready(s, view, out, work)
         out.extend(work.beat(s.now))
+        self._look_at_trial(s, out, work)
         self._say_waits(s, view, out, work)
         begin = work.begin  # weights that are fetched may fill a line for long
         least = settings.stall_seconds if begin.installs or begin.learners else settings.lease_seconds

@@ -544,13 +544,23 @@ class Leader:
 
     def _expose(self, s: Situation, out: Outcome, sender: Peer, poisoned: Poisoned) -> bool:
         """Rule 42: one of a group has done again what another did. Whoever is told to lie goes, unless the other one
-        was at odds with somebody before. False where both are not there (any more)."""
-        accused, group = poisoned.giver, self.view.holders[poisoned.stage]
+        was at odds with somebody before. Where one of them is new, that one's word counts for nothing (rule 45). False
+        where that is the accuser, or both are not there (any more). The word of a member that learns the stage (rule
+        48) counts as that of a holder."""
+        accused, group, new = poisoned.giver, self.view.holders[poisoned.stage], s.new(s.members)
+        if sender not in group and (poisoned.stage, sender) in self.learners.named():
+            if accused not in group or sender in new:
+                return True
+            group = (*group, sender)
         if accused is None or accused == sender or not {accused, sender} <= s.members & {*group}:
+            return False
+        if sender in new and accused not in new:
+            out.note("doubt", f"{sender}, which is new, says: {poisoned.reason}", peer=sender.id)
             return False
         if not self.losses.gone.keys() & {accused, sender}:
             suspects, disputes = Suspects(frozenset({accused, sender}), frozenset({accused})), self.memory.disputes
-            again = disputes.exposed_by(accused, sender)  # what it says of this one is no news
+            # What it says of this one is no news, or there is nobody to say that it is wrong.
+            again = disputes.exposed_by(accused, sender) or (accused in new and sender not in new)
             peer = accused if again else disputes.choose(self.view, suspects)
             out.note("liar", f"{sender} says: {poisoned.reason}", peer=accused.id, step=str(poisoned.step))
             reason = f"it is at odds with another holder, who says: {poisoned.reason}"

@@ -301,8 +301,11 @@ class Learners:
             self._ask_for(s, out, s.presences[outlook.peers[found.place.name]], found)
 
     def on_answer(self, s: Situation, out: Outcome, sender: Peer, answer: Answer) -> bool:
-        """False when the answer is not a learner's. It may have room for some of what it was offered."""
-        asked = {stage: item for (stage, peer), item in self.learners.items() if peer == sender and not item.accepted}
+        """False when the answer is not a learner's. It may have room for some of what it was offered, and decline later
+        what it could not learn."""
+        theirs = {stage: item for (stage, peer), item in self.learners.items() if peer == sender}
+        open_ones = {stage for stage, item in theirs.items() if not item.accepted} if answer.accepted else answer.stages
+        asked = {stage: item for stage, item in theirs.items() if stage in open_ones}
         if not answer.stages or not asked.keys() >= {*answer.stages}:
             return False
         count = sum(peer == sender for _, peer in self.learners)

@@ -6,14 +6,14 @@ top of it when it is there, in order; what they make of it then is known before 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.words.effects import Forget, Install
 from ftnode.protocol.words.events import Installed, InstallFailed
 from ftnode.protocol.words.messages import Begin, Donor, Plan
-from ftnode.protocol.words.types import Rung, Version, spoken_stage
+from ftnode.protocol.words.types import Peer, Rung, Version, spoken_stage
 
 BACKLOG_MAX = 12
 """Steps that may pass while a learner fetches; compute keeps a gradient for each (I6), and the driver a commit. A state
@@ -77,10 +77,11 @@ class Installs:
         out.append(Install(plan, base))
         return out
 
-    def learn(self, s: Situation, stage: int, begin: Begin) -> Outcome:
-        """Fetch the state of the Begin's base from a holder of the stage, who goes on meanwhile."""
+    def learn(self, s: Situation, stage: int, begin: Begin, believed: Sequence[Peer] = ()) -> Outcome:
+        """Fetch the state of the Begin's base from a holder of the stage, who goes on meanwhile. `believed`: the only
+        ones to fetch from, if any."""
         assert s.view is not None
-        group = s.view.holders[stage]
+        group = believed or s.view.holders[stage]
         donor = group[begin.step % len(group)]
         donors = (Donor(stage, donor, s.contacts.get(donor, ())),)
         self._epochs[stage] = s.view.epochs[stage]
@@ -108,6 +109,13 @@ class Installs:
             return False
         pending.becomes = base
         return True
+
+    def lender(self, event: Installed) -> Peer | None:
+        """Whose weights of the stage are here, if they are another holder's that we wait for."""
+        pending = self._pending.get(event.stage)
+        if pending is None or pending.base != event.base or pending.plan.rung is not Rung.REPLICA:
+            return None
+        return pending.plan.donors[0].peer
 
     def on_installed(self, s: Situation, event: Installed) -> tuple[Version | None, Outcome]:
         """What the stage now is; None when nobody waits for it any more."""

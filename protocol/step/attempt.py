@@ -7,7 +7,7 @@ sender until the attempt ends, and sent again until it is acknowledged. Nothing 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ftnode.protocol.liveness.deadlines import Deadlines
@@ -50,10 +50,11 @@ class StepWork:
     def __init__(
         self, me: Peer, view: View, begin: Begin, settings: Settings, pace: Pace, line: LinePace,
         others: Mapping[tuple[Peer, int], float], deadlines: Deadlines, live: LiveActivations | None = None,
-        lot: Lot | None = None,
+        lot: Lot | None = None, untried: Collection[int] = (),
     ) -> None:  # fmt: skip
         """`pace`, `line`: our own; `others`: (peer, stage) → seconds that a microbatch takes there; `deadlines`: see
-        Outbox. `live`: what there is memory for here; None: as many as the manifest says. `lot`: whom we check."""
+        Outbox. `live`: what there is memory for here; None: as many as the manifest says. `lot`: whom we check.
+        `untried`: stages that we learn, and do not say to be Ready with yet (rule 48)."""
         self.me, self.view, self.begin, self.settings = me, view, begin, settings
         self.stages = view.stages_of(me) + tuple(stage for stage, peer in begin.learners if peer == me)
         self._required = frozenset(view.stages_of(me) if me in view.members() else self.stages)
@@ -61,6 +62,7 @@ class StepWork:
         self._holds = Holds()
         self.outbox = Outbox(me, deadlines, self._holds)
         self.groups = Groups(me, view, begin, settings)
+        self.untried = {*untried}
         self._check = Check(me, lot, view, begin, settings, self._holds) if lot is not None else None
         self._shown: set[tuple[Peer, TensorKey]] = set()
         """Who was shown what of others, or will be."""
@@ -126,14 +128,31 @@ class StepWork:
         waits for what a holder of another stage learns."""
         if self._to_admit or self._inflight or not self._installed.keys() >= self._required:
             return False
+        if self.untried & self._required:
+            return False
         if self.poison is not None and self.poison.distance:
             return False  # others' work is done, and we say that a part of it is a lie
         return self.begin.skip or not self.begin.training or self.results.keys() >= self._required
 
     @property
     def checking(self) -> bool:
-        """What is done here of the step is not told before a check is over."""
-        return self._check is not None and not self._check.over
+        """What is done here of the step is not told before a check is over. It does not wait for a trial."""
+        return self._check is not None and not self._check.over and not self._check.trial
+
+    @property
+    def may_check(self) -> bool:
+        """No check is under way."""
+        return self._check is None or self._check.over
+
+    @property
+    def trial(self) -> Check | None:
+        """What was lent to us, tried on the lender's visits."""
+        return self._check if self._check is not None and self._check.trial else None
+
+    @property
+    def _told(self) -> set[int]:
+        """Stages of whose sums the leader may hear."""
+        return (self.results.keys() & self._installed.keys()) - self.untried
 
     @property
     def tensors(self) -> int:
@@ -167,13 +186,13 @@ class StepWork:
     @property
     def ready_stages(self) -> int:
         """Of how many stages `ready` has a result."""
-        return len(self.results.keys() & self._installed.keys())
+        return len(self._told)
 
     def ready(self) -> Ready:
         """What the leader is told when the work is complete (rule 24), of stages whose weights are here."""
         begin = self.begin
         mean = sum(self._scores.values()) / len(self._scores) if self._scores else None
-        results = tuple(self.results[stage] for stage in sorted(self.results.keys() & self._installed.keys()))
+        results = tuple(self.results[stage] for stage in sorted(self._told))
         relayed = sorted(self._relayed.items(), key=lambda row: (-row[1], row[0]))[:RELAYS_TOLD_MAX]
         return Ready(
             begin.lineage, self.view.number, begin.step, begin.attempt, results, self.loss_sum, self.tokens, mean,
@@ -308,9 +327,16 @@ class StepWork:
         self, reason: str, stage: int = HEAD, microbatch: int = -1, giver: Peer | None = None, distance: float = 0.0
     ) -> None:
         """This attempt cannot be finished here; the leader is told (rule 25)."""
-        begin, number = self.begin, self.view.number
-        self.poison = Poisoned(
-            begin.lineage, number, begin.step, begin.attempt, stage, microbatch, reason, giver, distance
+        self.poison = self._poisoned(reason, stage, microbatch, giver, distance)
+
+    def accuse(self, trial: Check, stage: int) -> Poisoned:
+        """What the leader is told of who lent us other weights of the stage than it works with."""
+        return self._poisoned(trial.refuted, stage, -1, trial.of, trial.distance)
+
+    def _poisoned(self, reason: str, stage: int, microbatch: int, giver: Peer | None, distance: float) -> Poisoned:
+        begin = self.begin
+        return Poisoned(
+            begin.lineage, self.view.number, begin.step, begin.attempt, stage, microbatch, reason, giver, distance
         )
 
     def _giver(self, task: Task) -> Peer | None:
@@ -404,6 +430,14 @@ class StepWork:
 
     # -- what another did, done again
 
+    def try_out(self, lot: Lot, now: float) -> list[Effect]:
+        """Rule 48: what was lent to us is here, in the middle of the step, in which no check is under way."""
+        self._check = Check(self.me, lot, self.view, self.begin, self.settings, self._holds)
+        for stage in self._check.stages:
+            if stage in self.groups.reducing:
+                self._check.told(stage, self.groups.visits_of(stage, lot.of), now)
+        return self._go_on_checking()
+
     def _go_on_checking(self) -> list[Effect]:
         """Ask for the tensors of the next visits of whom we check; compare, when all is here."""
         check = self._check
@@ -427,6 +461,8 @@ class StepWork:
         if check is None or check.over:
             return []
         if done.fault:
+            if check.trial:
+                check.refuted, check.distance = done.fault, 1.0
             return self._stop_checking(done.fault)
         microbatch, effects = -1, list[Effect]()
         if isinstance(task, Recount):
@@ -438,6 +474,9 @@ class StepWork:
         if right:
             return effects if isinstance(task, Weigh) else effects + self._go_on_checking()
         reason = f"what {check.of} {what} is {done.value:.2g} of its size away from what its visits give"
+        if check.trial:
+            check.refuted, check.distance = reason, done.value
+            return [*effects, *self._stop_checking(reason)]
         self.give_up(reason, task.stage, microbatch, check.of, done.value)
         assert self.poison is not None
         return [*effects, *self._stop_checking(reason), Send(leader, self.poison, None)]
@@ -462,7 +501,7 @@ class StepWork:
             kept = self.outbox.kept(key)
             if kept is None or self.is_validation(key[0]) or (sender, key) in self._shown:
                 continue
-            if sender in self.view.holders[self.route(key[0])[key[1]]]:
+            if sender in self.groups.of(self.route(key[0])[key[1]]):
                 self._shown.add((sender, key))
                 effects.append(Send(sender, kept.boundary, self._holds.handle(RESEND, key)))
         return effects
@@ -478,12 +517,12 @@ class StepWork:
         return [Send(peer, taken, handle) for peer in self._curious.pop(key)]
 
     def _makers_of(self, key: TensorKey) -> tuple[Peer, ...]:
-        """The holders of the stage that makes it; nobody for a tensor that is none of the step's own."""
+        """Who holds or learns the stage that makes it; nobody for a tensor that is none of the step's own."""
         microbatch, visit, direction = key
         before = maker_of(visit, direction)
         if not (0 <= microbatch < self.settings.microbatches and 0 <= visit <= self.last and 0 <= before <= self.last):
             return ()
-        return self.view.holders[self.route(microbatch)[before]]
+        return self.groups.of(self.route(microbatch)[before])
 
     def _on_shown(self, sender: Peer, boundary: Boundary, handle: Handle) -> list[Effect]:
         """A tensor that is not for us: one that we asked for."""
@@ -619,7 +658,7 @@ class StepWork:
         done again; one that was alone and stays alone has what it had.
         """
         before, self.groups = self.groups, Groups(self.me, view, begin, self.settings)
-        dropped = self._stop_checking("others hold the stages now") if self.checking and self._check is not None else []
+        dropped = [] if self.may_check else self._stop_checking("others hold the stages now")
         self._check, self.view, self.begin = None, view, begin
         mine = frozenset(self.stages)
         self._required = mine & {*view.stages_of(self.me)} if self.me in view.members() else mine

@@ -31,6 +31,10 @@ AT_ONCE = 2
 """Blocks of which tensors are here or on their way, each with four tensors at most."""
 
 
+TRIAL_BLOCKS = 2
+"""On so many blocks lent weights are tried."""
+
+
 class Block(NamedTuple):
     """Visits in a row of one microbatch that one peer did: from `first` to `last`."""
 
@@ -40,11 +44,13 @@ class Block(NamedTuple):
 
 
 class Lot(NamedTuple):
-    """Whom we check in a step. `share`: of its visits; 1.0: all, and what they gave to the sum. `key`: which."""
+    """Whom we check in a step. `share`: of its visits; 1.0: all, and what they gave to the sum. `key`: which. `learnt`:
+    stages whose weights it lent us, which are tried on a few of its visits in a row (rule 48); else none."""
 
     of: Peer
     share: float
     key: int
+    learnt: tuple[int, ...] = ()
 
     @property
     def whole(self) -> bool:
@@ -82,8 +88,13 @@ def draw(
 def checkable(view: View, me: Peer, of: Peer, settings: Settings) -> tuple[int, ...]:
     """The stages of one peer that another one can check: those that both hold. Nobody but a peer can show what passed
     between neighbouring stages of its own; so without those that have a neighbour of which only `of` knows."""
+    return shown_of(view, view.stages_of(me), of, settings)
+
+
+def shown_of(view: View, ours: Collection[int], of: Peer, settings: Settings) -> tuple[int, ...]:
+    """Those of `ours` of which others can show what the peer's visits were given, and gave."""
     theirs = {*view.stages_of(of)}
-    both = theirs & {*view.stages_of(me)}
+    both = theirs & {*ours}
     while inner := {stage for stage in both if stages_beside(view, stage, settings.swap) & theirs - both}:
         both -= inner
     return tuple(sorted(both))
@@ -94,7 +105,14 @@ class Check:
 
     def __init__(self, me: Peer, lot: Lot, view: View, begin: Begin, settings: Settings, holds: Holds) -> None:
         self.me, self.of, self.view, self.begin, self.settings = me, lot.of, view, begin, settings
-        self.stages = checkable(view, me, lot.of, settings)
+        self.trial = bool(lot.learnt)
+        self.stages = (
+            shown_of(view, lot.learnt, lot.of, settings) if lot.learnt else checkable(view, me, lot.of, settings)
+        )
+        self.refuted, self.distance = "", 0.0
+        """Of a trial: how what the peer passed on differs from what its visits give, and how far."""
+        self._compared = 0
+        """Blocks that were done again."""
         self._lot = lot
         self._holds = holds
         self._visits: dict[int, frozenset[tuple[int, int]]] = {}
@@ -108,12 +126,18 @@ class Check:
         """Those of which the sum is weighed, or has been."""
         self._moved = 0.0
         """When it got on last."""
-        self._given_up = False
+        self.given_up = False
+        """Not all could be compared."""
 
     @property
     def over(self) -> bool:
         all_told = len(self._visits) == len(self.stages)
-        return self._given_up or (all_told and not (self._blocks or self._open or self._unweighed))
+        return self.given_up or (all_told and not (self._blocks or self._open or self._unweighed))
+
+    @property
+    def agreed(self) -> bool:
+        """Of a trial: it is over, and something was compared."""
+        return self.over and not self.given_up and self._compared > 0
 
     @property
     def weighs(self) -> Peer | None:
@@ -126,9 +150,11 @@ class Check:
         if not self._visits[stage]:
             self._unweighed.discard(stage)
         if self._visits.keys() >= {*self.stages}:
-            draws = Random(self._lot.key)
-            blocks = _blocks(self._visits.values())
-            self._blocks.extend(block for block in blocks if draws.random() < self._lot.share)
+            draws, blocks = Random(self._lot.key), _blocks(self._visits.values())
+            if self.trial:
+                self._blocks.extend(draws.sample(blocks, min(TRIAL_BLOCKS, len(blocks))))
+            else:
+                self._blocks.extend(block for block in blocks if draws.random() < self._lot.share)
 
     def late(self, now: float) -> bool:
         """It does not get on."""
@@ -171,7 +197,7 @@ class Check:
     def done(self, task: Recount, now: float) -> tuple[Handle, ...]:
         """A block is done again; the handles to release."""
         block = Block(task.microbatch, task.visit, task.visits[-1])
-        self._moved = now
+        self._moved, self._compared = now, self._compared + 1
         return self._holds.let_go(CHECK, self._open.pop(block, {}))
 
     def to_weigh(self, reduced: Iterable[int]) -> list[Task]:
@@ -190,7 +216,7 @@ class Check:
 
     def give_up(self) -> tuple[Handle, ...]:
         """The handles to release."""
-        self._given_up = True
+        self.given_up = True
         keys = [key for tensors in self._open.values() for key in tensors]
         self._open.clear()
         self._blocks.clear()

@@ -88,8 +88,8 @@ def stages_on(stages: int, swapped: bool, omitted: tuple[int, ...]) -> tuple[int
 class Compute:
     """One compute process. Raises Violation when the core asks for what no compute process may be asked for."""
 
-    __slots__ = ("accumulated", "begun_in", "ledger", "lies", "lineage", "microbatches", "owner", "poisons",
-                 "recounted", "reduced", "saved", "stages", "swap", "weights")  # fmt: skip
+    __slots__ = ("accumulated", "begun_in", "ledger", "lent_falsely", "lies", "lineage", "microbatches", "owner",
+                 "poisons", "recounted", "reduced", "saved", "stages", "swap", "weights")  # fmt: skip
 
     def __init__(self, owner: str, settings: Settings, ledger: Ledger, poisons: list[Poison]) -> None:
         self.owner = owner
@@ -109,6 +109,8 @@ class Compute:
     def clear(self) -> None:
         """The process died: everything in it is gone."""
         self.weights: dict[int, Weights] = {}
+        self.lent_falsely: set[int] = set()
+        """Stages that the owner learns, with weights that their lender does not work with."""
         self.accumulated: dict[tuple[int, Attempt], Gradients] = {}
         self.saved: dict[tuple[Attempt, int, int], int] = {}
         self.reduced: dict[int, Reduction] = {}
@@ -321,7 +323,8 @@ class Compute:
             if not reduction.finite:
                 raise Violation("I7", f"{self.owner} applies a gradient that is not finite: {effect}")
             history = hash((history, reduction.chain))
-        self.ledger.applied(self.owner, stage, weights.version, version, effect.skipped, weights.history, history)
+        if stage not in self.lent_falsely:
+            self.ledger.applied(self.owner, stage, weights.version, version, effect.skipped, weights.history, history)
         self.weights[stage] = Weights(version, history)
 
     def lose(self, stage: int) -> None:

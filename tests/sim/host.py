@@ -22,9 +22,9 @@ class Host:
 
     __slots__ = ("accuses", "agrees", "alive", "cause", "compute", "compute_free", "compute_life", "compute_up",
                  "copies", "copying", "costs", "forward_seconds", "head", "hold", "hung", "inbox", "installing",
-                 "known", "lies", "links", "lost", "next_handle", "participant", "paused", "peer", "record_luck",
-                 "reducing", "searching", "shelved", "spins", "stopped", "tensors", "vanished", "view", "view_numbers",
-                 "wake_at", "working")  # fmt: skip
+                 "known", "lends", "lies", "links", "lost", "next_handle", "participant", "paused", "peer",
+                 "record_luck", "reducing", "searching", "shelved", "spins", "stopped", "tensors", "vanished", "view",
+                 "view_numbers", "wake_at", "working")  # fmt: skip
 
     def __init__(self, peer: Peer, participant: Participant, compute: Compute, hold: int, head: bool) -> None:
         self.peer = peer
@@ -35,6 +35,8 @@ class Host:
         self.alive, self.paused, self.vanished, self.hung, self.searching = True, False, False, False, False
         self.lies: Callable[[Gradients], Gradients] | None = None
         """What it gives to sums instead of what it accumulated."""
+        self.lends: Callable[[int], int] = lambda history: history
+        """The weights that it lends, instead of those that it has."""
         self.accuses = False
         """It says of whomever it checks that it lies."""
         self.agrees = False

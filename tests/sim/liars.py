@@ -63,11 +63,12 @@ def measure(kind: str, worlds: int, checks: float = CHECKS) -> dict[str, Any]:
     }
 
 
-def grown(seed: int, settings: Any, peers: int, spare: int = 1) -> World:
-    """A world that trains, with this many peers and some that stand by."""
+def grown(seed: int, settings: Any, peers: int, spare: int = 1, networked: bool = False) -> World:
+    """A world that trains, with this many peers and some that stand by. `networked`: each at a network of its own."""
     world = World(settings, seed, delay_max=0.03)
     world.notes = deque()
     for index in range(peers + spare):
+        world.networks |= {f"peer{index}": f"10{index}.0.0.0/16"} if networked else {}
         world.at(0.1 * index, world.start, (f"peer{index}", 1, True))
     world.run(SETTLED_SECONDS)
     world.run(10 * SETTLED_SECONDS, lambda: full(world, peers))
@@ -184,9 +185,11 @@ def copies(seed: int, settings: Any) -> Seen:
 
 
 def fifty(seed: int, settings: Any) -> Seen:
-    """Fewer honest ones than places; then fifty identities of somebody come. Harmless: they are no majority."""
-    world = grown(seed, settings, HONEST, spare=0)
+    """Fewer honest ones than places, at a network each; then fifty identities of one machine come. Harmless: they are
+    no majority."""
+    world = grown(seed, settings, HONEST, spare=0, networked=True)
     for index in range(IDENTITIES):
+        world.networks[f"{CROWD}{index}"] = "203.0.0.0/16"
         world.at(world.now + 0.05 * index, world.start, (f"{CROWD}{index}", 1, True))
     world.notes.clear()
     world.run(world.now + 6 * SETTLED_SECONDS)

@@ -150,7 +150,7 @@ class Rebuilding:
         if not host.compute_up:
             self._install_failed(host, effect, None, "there is no compute process")
             return
-        plan, base = effect.plan, effect.base
+        plan, base, falsely = effect.plan, effect.base, False
         del host.installing[plan.stage]
         if plan.rung is Rung.INITIAL:
             if base.step:
@@ -181,12 +181,16 @@ class Rebuilding:
         else:
             frozen = self._frozen.pop((host.peer, plan.stage), None)
             if frozen is not None:
-                lent = [frozen[2].history]
+                lent = [frozen[0].lends(frozen[2].history)]
+                falsely = lent != [frozen[2].history]
             else:
                 lent = [self.world.by_id[d.peer.id].compute.weights[d.stage].history for d in plan.donors]
             exact = plan.rung is Rung.REPLICA
             history = lent[0] if exact else hash((plan.rung is not Rung.COPY, *lent))
         host.compute.weights[plan.stage] = Weights(base, history)
+        host.compute.lent_falsely.discard(plan.stage)
+        if falsely:
+            host.compute.lent_falsely.add(plan.stage)
         for update, reduction in host.shelved.pop(plan.stage, ()):
             host.compute.apply(update, reduction)
             self.world.disks.applied(host, update.stage)

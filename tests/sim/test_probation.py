@@ -6,6 +6,7 @@ from typing import Final
 
 import pytest
 
+from ftnode.lab.hostile import traitor
 from ftnode.protocol.situation import Situation
 from ftnode.protocol.step import check
 from ftnode.protocol.step.probation import STEPS, Probation
@@ -13,7 +14,7 @@ from tests.sim.host import Host
 from tests.sim.planted import patched
 from tests.sim.test_at_odds import lost
 from tests.sim.test_checks import turned
-from tests.sim.test_duty import seen, swarm
+from tests.sim.test_duty import betrays, seen, swarm
 from tests.sim.world import World
 
 CHECKS: Final = 0.02
@@ -92,3 +93,55 @@ def test_who_is_new_is_what_one_has_seen() -> None:
     for other in world.live():
         s: Situation = other.participant.situation
         assert s.new(s.members) <= {host.peer}
+
+
+def accused_by_a_newcomer(seed: int) -> list[str]:
+    """Who goes when a newcomer says in each step that another of its group lies."""
+    world, host = with_newcomer(seed)
+    betrays(host, traitor.Accusing())
+    world.liars = True
+    world.notes.clear()
+    world.run(world.now + LONG_SECONDS, lambda: str(host.peer) in lost(world))
+    steps(world, 5)
+    return lost(world)
+
+
+@pytest.mark.parametrize("seed", range(1, 7))
+def test_the_word_of_a_newcomer_costs_nobody_a_place_but_itself(seed: int) -> None:
+    assert accused_by_a_newcomer(seed) == ["wcomer"]
+
+
+def test_without_probation_it_costs_one_that_is_honest_its_place() -> None:
+    with patched(NEVER_NEW):
+        assert accused_by_a_newcomer(1)[0] != "wcomer"
+
+
+def two_that_agree(seed: int) -> list[str]:
+    """Who goes when two newcomers in a group of three tell the same lie, and accuse the older one."""
+    world = swarm(seed, replicas=3, spare=0, checks=CHECKS)
+    steps(world, 2 * STEPS + 8)
+    view = seen(world)
+    stage = next(stage for stage, group in enumerate(view.holders) if view.leader not in group)
+    for peer in view.holders[stage][1:]:
+        world.kill(world.by_id[peer.id], "kill", silently=False)
+    world.run(world.now + 30.0, lambda: len(seen(world).holders[stage]) == 1)
+    hosts = [world.start(name, 1, True) for name in ("liar1", "liar2")]
+    world.run(world.now + LONG_SECONDS, lambda: {host.peer for host in hosts} <= {*seen(world).members()})
+    assert {host.peer for host in hosts} <= {*seen(world).holders[stage]}
+    for host in hosts:
+        host.lies, host.agrees = turned, True
+    world.liars = True
+    world.notes.clear()
+    world.run(world.now + LONG_SECONDS, lambda: {str(host.peer) for host in hosts} <= {*lost(world)})
+    return lost(world)
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_two_newcomers_that_tell_the_same_lie_cost_nobody_older_its_place(seed: int) -> None:
+    assert sorted(two_that_agree(seed)) == ["liar1", "liar2"]
+
+
+def test_without_probation_the_two_outvote_it() -> None:
+    with patched(NEVER_NEW):
+        gone = two_that_agree(1)
+    assert any(not name.startswith("liar") for name in gone), gone

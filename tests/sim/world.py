@@ -16,6 +16,7 @@ from zlib import crc32
 
 from ftnode.protocol.participant import Participant
 from ftnode.protocol.recovery.standing import BEHIND
+from ftnode.protocol.recovery.trials import LENT_OTHERS
 from ftnode.protocol.words import effects as fx
 from ftnode.protocol.words.events import (
     ComputeLost,
@@ -263,6 +264,8 @@ class World:
         if view.number < highest:
             raise Violation("I3", f"{host.peer} goes back from view {highest} to {view.number} of {view.lineage.id}")
         host.view_numbers[view.lineage.id] = view.number
+        if falsely := host.compute.lent_falsely & {*view.stages_of(host.peer)}:
+            raise Violation("I4", f"{host.peer} holds stages {falsely} with other weights than their lender works with")
         if news:
             check_restart(self, view)
         if news and before is not None:
@@ -419,7 +422,7 @@ class World:
             raise Violation("I4", f"{host.peer} hears of two sums of honest peers: {effect.text}")
         if effect.kind == "nonsense" and self.directory.lies is None:
             raise Violation("core", f"{host.peer} hears nonsense from an honest peer: {effect.text}")
-        if effect.kind == "liar" and not self.liars:
+        if (effect.kind == "liar" or LENT_OTHERS in effect.text) and not self.liars:
             raise Violation("I10", f"{host.peer} hears of a lie of an honest peer: {effect.text}")
         if effect.kind == "stand":
             self.bereaved.on_stand(effect.text)

@@ -57,7 +57,7 @@ def dialled(out: Outcome) -> list[Peer]:
         (standing_by(own=Held(compute_ready=False)), offer(1), "my compute process is not ready"),
         (standing_by(own=Held(may_head=False)), offer(0), "I do not have the run's corpus"),
         (standing_by(own=Held(may_head=False)), offer(1), ""),
-        (standing_by(own=Held(refuses={1})), offer(1), "I ran out of memory on stage 1 before"),
+        (standing_by(own=Held(refuses={1})), offer(1), "I could not take stage 1 before"),
         (standing_by(own=Held(refuses={2})), offer(1), ""),
         (standing_by(own=Held(learning=(2,))), offer(1, learn=True), "I have room for 0 more stages"),
         (standing_by(own=Held(learning=(2,), capacity=2), hold=2), offer(1, learn=True), ""),
