@@ -38,6 +38,8 @@ class Disputes:
 
     marked: set[Peer] = field(default_factory=set)
     """Members that were at odds with somebody who went."""
+    believed: set[Peer] = field(default_factory=set)
+    """Members on whose word a newcomer went, for which they were not marked."""
     exposed: dict[str, dict[str, tuple[float, int]]] = field(default_factory=dict)
     """By PeerId, who went since others said that it lies: whose word that was, until when that keeps it out, and how
     often it has."""
@@ -58,8 +60,15 @@ class Disputes:
         else:
             self.marked |= suspects.among - {gone}
         self.marked &= {*view.members()}
+        self.believed &= {*view.members()}
         for accusers in self.exposed.values():  # its word counts no longer
             accusers.pop(gone.id, None)
+
+    def believe(self, accuser: Peer) -> bool:
+        """Of a newcomer, without marking it: once."""
+        news = accuser not in self.believed
+        self.believed.add(accuser)
+        return news
 
     def exposed_by(self, peer: Peer, accuser: Peer) -> bool:
         """It went on the word of this one before."""

@@ -544,9 +544,9 @@ class Leader:
 
     def _expose(self, s: Situation, out: Outcome, sender: Peer, poisoned: Poisoned) -> bool:
         """Rule 42: one of a group has done again what another did. Whoever is told to lie goes, unless the other one
-        was at odds with somebody before. Where one of them is new, that one's word counts for nothing (rule 45). False
-        where that is the accuser, or both are not there (any more). The word of a member that learns the stage (rule
-        48) counts as that of a holder."""
+        was at odds with somebody before. Between somebody new and an older one the older one's word counts, once
+        without being remembered (rule 45). False where the accuser is the new one, or both are not there (any more).
+        The word of a member that learns the stage (rule 48) counts as that of a holder."""
         accused, group, new = poisoned.giver, self.view.holders[poisoned.stage], s.new(s.members)
         if sender not in group and (poisoned.stage, sender) in self.learners.named():
             if accused not in group or sender in new:
@@ -559,8 +559,10 @@ class Leader:
             return False
         if not self.losses.gone.keys() & {accused, sender}:
             suspects, disputes = Suspects(frozenset({accused, sender}), frozenset({accused})), self.memory.disputes
-            # What it says of this one is no news, or there is nobody to say that it is wrong.
-            again = disputes.exposed_by(accused, sender) or (accused in new and sender not in new)
+            # What it says of this one is no news; and once it is believed of somebody new.
+            again = disputes.exposed_by(accused, sender) or (
+                accused in new and sender not in new and disputes.believe(sender)
+            )
             peer = accused if again else disputes.choose(self.view, suspects)
             out.note("liar", f"{sender} says: {poisoned.reason}", peer=accused.id, step=str(poisoned.step))
             reason = f"it is at odds with another holder, who says: {poisoned.reason}"

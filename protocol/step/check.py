@@ -45,12 +45,14 @@ class Block(NamedTuple):
 
 class Lot(NamedTuple):
     """Whom we check in a step. `share`: of its visits; 1.0: all, and what they gave to the sum. `key`: which. `learnt`:
-    stages whose weights it lent us, which are tried on a few of its visits in a row (rule 48); else none."""
+    stages whose weights it lent us, which are tried on a few of its visits in a row (rule 48); else none. `outputs`:
+    what it passed on is compared."""
 
     of: Peer
     share: float
     key: int
     learnt: tuple[int, ...] = ()
+    outputs: bool = True
 
     @property
     def whole(self) -> bool:
@@ -65,7 +67,8 @@ def draw(
 
     Of n holders each does about an n-th of the stage's visits. Half of the `checks` each spends on all that another
     one did, and half on visits here and there: who passes on something else is found sooner by these, and what it gives
-    to the sum is only seen in all of them together. So the share `checks` of all visits is done twice.
+    to the sum is only seen in all of them together. So the share `checks` of all visits is done twice. What was passed
+    on is only shown for the latter, as it would be half of what a check of all takes over the lines.
 
     We do not check an attempt that another view began: who is gone since then may have made what others made more of.
     """
@@ -82,7 +85,8 @@ def draw(
     newcomers = [peer for peer in able if peer in new]
     if newcomers and lot < CHECKED:
         return Lot(chance.choice(newcomers), 1.0, key)
-    return Lot(chance.choice(able), 1.0 if lot < half else half, key)
+    whole = lot < half
+    return Lot(chance.choice(able), 1.0 if whole else half, key, outputs=not whole)
 
 
 def checkable(view: View, me: Peer, of: Peer, settings: Settings) -> tuple[int, ...]:
@@ -233,8 +237,10 @@ class Check:
         return found
 
     def _outputs(self, block: Block) -> list[TensorKey]:
-        """The tensors that are made of it."""
+        """The tensors that are made of it, as far as they are compared."""
         found: list[TensorKey] = []
+        if not self._lot.outputs:
+            return found
         if block.last < last_visit(self.settings.stages, self.view):
             found.append((block.microbatch, block.last + 1, Direction.FORWARD))
         if block.first > 0:

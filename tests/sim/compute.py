@@ -244,11 +244,8 @@ class Compute:
         commit, inputs, last = weights[0].version.commit, list[int](), task.visits[-1]
         chain = zlib.crc32(f"{step}/{microbatch}".encode())
         ends = task.visit == 0, last == len(self._route(microbatch, attempt)) - 1
-        if (
-            not ends
-            == (task.input is None, task.gradient is None)
-            == (task.handed_back is None, task.passed_on is None)
-        ):
+        compared = task.handed_back is None, task.passed_on is None
+        if ends != (task.input is None, task.gradient is None) or compared not in (ends, (True, True)):
             raise Violation("I1", f"{self.owner} does {task} again without what it begins and ends with")
         if task.input is not None:
             want = Tensor(False, step, attempt, microbatch, task.visit - 1, commit, 0)

@@ -160,7 +160,7 @@ def test_whoever_held_a_stage_alone_gets_a_second_one_beside_it(seed: int, hold:
 
 def test_planted_nobody_holds_a_stage_for_the_sake_of_checks() -> None:
     with patched((Changes, "best_second", lambda self, names: None)):
-        view = seen(alone_with_room(2, 2))
+        view = seen(alone_with_room(7, 2))
     assert sum(len(group) == 1 for group in view.holders) >= 3
 
 
@@ -184,11 +184,12 @@ def test_a_comparison_that_says_yes_to_everything_finds_nobody() -> None:
 
 
 @pytest.mark.parametrize("replicas", [2, 3])
-def test_who_accuses_honest_peers_takes_one_of_them_along_at_most(replicas: int) -> None:
+def test_who_accuses_honest_peers_takes_two_of_them_along_at_most(replicas: int) -> None:
+    """One, and a newcomer that has come in its place: once it is believed of somebody new (rule 45)."""
     world = swarm(1, replicas, spare=3, checks=1.0)
     host = of_stage(world, True)
     host.accuses, world.liars = True, True
-    trains_without(world, host, 4 * SOON_SECONDS, others=1)
+    trains_without(world, host, 4 * SOON_SECONDS, others=2)
 
 
 def test_without_a_memory_an_accuser_wins_for_ever() -> None:
@@ -231,7 +232,7 @@ def test_the_word_of_a_liar_counts_no_longer_when_it_goes() -> None:
     host.accuses, world.liars = True, True
     world.run(world.now + 20 * SOON_SECONDS, lambda: str(host.peer) in lost(world))
     gone = {*lost(world)} - {str(host.peer)}
-    assert len(gone) == 1 and str(host.peer) in lost(world)
+    assert 1 <= len(gone) <= 2 and str(host.peer) in lost(world)
     leader = next(other.participant.leader for other in world.live() if other.participant.leader is not None)
     assert leader is not None and not any(leader.memory.disputes.exposed.values())
 
