@@ -42,7 +42,8 @@ class NumberCheck:
         self._reasons: list[str] = []
         self._numbers: list[Tensor] = []
         self._limits: list[float] = []
-        self._value = -1
+        self._value = self._received = -1
+        self._first = -1.0
         self._arrives: Callable[[], Tensor] | None = None
 
     def activation(self, what: str, x: Tensor, share: float = 1.0) -> Tensor:
@@ -53,6 +54,17 @@ class NumberCheck:
     def gradient(self, what: str, x: Tensor, share: float = 1.0) -> Tensor:
         """As `activation`, of what travels back."""
         return self._add(what, x, share * GRADIENT_NORM_MAX)
+
+    def received(self, what: str, x: Tensor, gradient: bool = False) -> Tensor:
+        """As `activation` or `gradient`, of what comes from another stage. The norm of the first of these is kept."""
+        if self._received < 0:
+            self._received = len(self._numbers)
+        return self.gradient(what, x) if gradient else self.activation(what, x)
+
+    @property
+    def norm_received(self) -> float:
+        """Of the first tensor that came from another stage; -1.0 without one, and before `read`."""
+        return self._first
 
     def _add(self, what: str, x: Tensor, limit: float) -> Tensor:
         reason = f"the {what} holds numbers that are not finite, or too large to compute with"
@@ -82,6 +94,8 @@ class NumberCheck:
         for reason, number, limit in zip(self._reasons, found, self._limits):
             if not (isfinite(number) and number <= limit):
                 raise StageFault(reason, self._stage)
+        if self._received >= 0:
+            self._first = found[self._received]
         return found[self._value] if self._value >= 0 else 0.0
 
     def _together(self) -> Tensor:

@@ -246,7 +246,7 @@ class Stage:
         attempt, visit = key[0], key[1:]
         self.ledger.admit(attempt, visit)
         check = NumberCheck(self.index)
-        gradient_bts = check.gradient("gradient from the next stage", gradient_bts.to(self.device, self.dtype))
+        gradient_bts = check.received("gradient from the next stage", gradient_bts.to(self.device, self.dtype), True)
         if not self.index:
             assert x is not None
             into_vs = self._gradient_of(EMBEDDING)
@@ -416,7 +416,7 @@ class Stage:
         if not x.is_floating_point():
             return x.to(self.device, torch.long)
         x = x.to(self.device, self.dtype, copy=leaf)
-        return check.activation("activation from the stage before", x).requires_grad_(leaf)
+        return check.received("activation from the stage before", x).requires_grad_(leaf)
 
     def _fixed(self, tokens_bt: Tensor | None, check: NumberCheck) -> Tensor | None:
         """What no block writes to, [B, T, D - S]. A token that is none is a fault."""

@@ -25,7 +25,8 @@ CHECKS: Final = 0.1
 """Of the run that is measured."""
 USUAL: Final = 0.02
 STEPS: Final = 250
-SETTLED_STEPS: Final = 10
+SETTLED_STEPS: Final = 80
+"""Then nobody is checked more often for being new."""
 PACED: Final = ("--compute", "paced", "--paced-seconds", "0.02", "0.04")
 TRIMMED: Final = 0.1
 """Of the shortest and of the longest steps of each kind; so many are left out."""
@@ -87,19 +88,22 @@ def steps_of(trial: Trial, begins: int) -> list[Step]:
 
 
 def _read(name: str, path: Path, did: dict[int, set[str]], shown: Counter[int]) -> None:
-    """`did`: who did visits again in a step; `shown`: tensors asked for."""
+    """`did`: who did visits again in a step; `shown`: tensors that came and were for somebody else on their path."""
+    me: list[Any] = []
     for line in path.read_text().splitlines():
-        if '"Recount"' not in line and '"Show"' not in line:
+        if me and '"Recount"' not in line and '"Boundary"' not in line:
             continue
         try:
             record = json.loads(line)
         except ValueError:  # the last line of a trace that is being written
             continue
+        me = me or record["peer"]
         event = record.get("e", [""])
         if event[0] == "Done" and event[1][0] == "Recount":
             did.setdefault(event[1][2], set()).add(name)
-        elif event[0] == "Received" and event[2][0] == "Show":
-            shown[event[2][3]] += len(event[2][5])
+        elif event[0] == "Received" and event[2][0] == "Boundary":
+            _, _, _, step, _, _, visit, _, to = event[2]
+            shown[step] += to[visit] != me
 
 
 def _trimmed(seconds: Sequence[float]) -> list[float]:

@@ -611,7 +611,7 @@ class TorchStages:
             except StageFault as fault:
                 faults.append(fault)
         if not faults:
-            return self._done(value=value)
+            return {**self._done(value=value), "received": begun[0].check.norm_received}
         return {**self._done(fault=str(faults[0])), "faulty": faults[0].stage}
 
     def _slot(self, slot: int | None, codec: BoundaryCodec | ActivationCodec, stage: int) -> Tensor:

@@ -107,7 +107,9 @@ class TaskRunner:
                 return
             value, fault = _number(answer, "value")
             faulty = int(answer.get("faulty", -1)) if fault else -1
-            self._deliver(Done(task, output, value, int(answer["tokens"] or 0), "", fault, faulty=faulty))
+            received = float(answer.get("received", -1.0))
+            tokens = int(answer["tokens"] or 0)
+            self._deliver(Done(task, output, value, tokens, "", fault, faulty=faulty, received=received))
 
         fields: dict[str, Any] = {
             "stage": task.stage, "step": task.step, "attempt": list(task.attempt), "microbatch": task.microbatch,

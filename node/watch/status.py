@@ -149,7 +149,8 @@ class CopyRow:
 
 @dataclass(frozen=True, slots=True)
 class DoubtRow:
-    """What a member gave to the sum of a stage in a step was unlike what the others gave: why, in words."""
+    """What a member gave to the sum of a stage, or passed on to it, in a step was unlike what others gave: why, in
+    words."""
 
     peer: str
     stage: int

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ftnode.protocol.holder.own_departure import OwnDeparture
+from ftnode.protocol.holder.watching import Watching
 from ftnode.protocol.liveness.deadlines import Deadlines
 from ftnode.protocol.liveness.moves import Moves
 from ftnode.protocol.recovery.copies import OwnCopies
@@ -30,6 +31,7 @@ from ftnode.protocol.words.messages import (
     Answer,
     Begin,
     Boundary,
+    Doubted,
     Roll,
     Rolled,
     Share,
@@ -80,6 +82,7 @@ class Holder:
         self.completed, self.pace, self.line = CompletedAttempt(), Pace(), LinePace()
         self.deadlines = Deadlines(settings.resend_seconds, settings.stall_seconds)
         self.doubts = Doubts()
+        self._watching = Watching(self.doubts)
         self.work: StepWork | None = None
         self.begin: Begin | None = None
         self.compute_ready, self.may_head, self.capacity = False, False, 0
@@ -429,6 +432,7 @@ class Holder:
             self.rolls.committed(begin.base, s.settings.snapshot_every)
         self.moves.begin(s.view.leader, s.now)
         self.completed.begun(begin.lineage, goes_on)
+        self._watching.begin(s, begin)
         if goes_on and self.work is not None:
             out.extend(self.work.continue_in(s.view, begin, s.now))
         else:
@@ -612,6 +616,9 @@ class Holder:
         here = self.work is not None and s.of_view(show.lineage, show.view) and (sender in s.members or named)
         return self.work.on_show(sender, show) if here and self.work is not None else []
 
+    def on_doubted(self, s: Situation, sender: Peer, doubted: Doubted) -> Outcome:
+        return self._watching.on_doubted(s, sender, doubted, self.begin)
+
     def on_stored(self, s: Situation, sender: Peer, stored: Stored) -> Sequence[Effect]:
         return self.work.on_stored(sender, stored, s.now) if self.work is not None else []
 
@@ -622,6 +629,7 @@ class Holder:
         self._has_done(s)
         out = Outcome(self.work.on_done(done, s.now, s.view.leader))
         self._look_at_parts(out, done)
+        out.extend(self._watching.on_done(s, self.work, done))
         self._look_at_trial(s, out, self.work)
         return out.extended(self._held_begin(s))
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ftnode.protocol.liveness.deadlines import Deadlines
+from ftnode.protocol.step.boundary_norms import Source
 from ftnode.protocol.step.check import Check, Lot
 from ftnode.protocol.step.group import Groups
 from ftnode.protocol.step.line_pace import LinePace
@@ -339,14 +340,21 @@ class StepWork:
             begin.lineage, self.view.number, begin.step, begin.attempt, stage, microbatch, reason, giver, distance
         )
 
-    def _giver(self, task: Task) -> Peer | None:
-        """Whose tensor the task turns into another one: of a backward pass the gradient's, but at the last visit."""
+    def source_of(self, task: Task) -> Source | None:
+        """Where the tensor comes from that the task turns into another one: of a backward pass the gradient, but at the
+        last visit. None: from nobody, or from ourselves."""
         if not isinstance(task, Forward | Backward):
             return None
         back = isinstance(task, Backward) and task.visit != self.last
-        path, visit = self._paths.get(task.microbatch, ()), task.visit + 1 if back else task.visit - 1
-        giver = path[visit] if 0 <= visit < len(path) else None
-        return giver if giver != self.me else None
+        direction = BACKWARD if back else FORWARD
+        path, visit = self._paths.get(task.microbatch, ()), maker_of(task.visit, direction)
+        if not 0 <= visit < len(path) or path[visit] == self.me:
+            return None
+        return Source(path[visit], self.route(task.microbatch)[visit], visit, direction)
+
+    def _giver(self, task: Task) -> Peer | None:
+        source = self.source_of(task)
+        return source.maker if source is not None else None
 
     def _on_forward(self, task: Forward, done: Done, now: float) -> list[Effect]:
         microbatch, visits = task.microbatch, task.visits

@@ -1,4 +1,5 @@
-"""Whose parts of a sum look unlike the others', by what their owner sees of them for nothing (rule 42).
+"""Whose parts of a sum look unlike the others', by what their owner sees of them for nothing (rule 42), and whose
+tensors do (boundary_norms.py).
 
 Nobody is accused for it. Whoever is doubted is checked in one of the next steps (check.py), as far as a budget goes:
 honest parts have heavy tails, and a drift that all have must not make everybody check all the time. A check that agrees
@@ -10,6 +11,9 @@ A part is doubted
   average;
 - when its member's parts have pointed against the sum of the others' on average. Honest parts agree or are mostly
   noise: what one expects of their cosine is never below zero.
+
+Others beside a stage may doubt one of its holders, and say so. They are believed with a budget of their own, since one
+of them may say so without a reason.
 """
 
 from __future__ import annotations
@@ -36,6 +40,9 @@ SIZE_MIN: Final = 2.0**-16
 BUDGET_MAX: Final = 4.0
 BUDGET_A_STEP: Final = 1 / 32
 """Checks of doubted peers, on average at most in one of so many steps."""
+HEARD_MAX: Final = 2.0
+HEARD_A_STEP: Final = 1 / 64
+"""Doubts of one other peer that count: at most half as many as there are checks for doubts."""
 PEERS_MAX: Final = 256
 TOLD_MAX: Final = 16
 QUIET_STEPS: Final = 256
@@ -45,7 +52,7 @@ Value = TypeVar("Value")
 
 
 class Doubt(NamedTuple):
-    """`stage`: of whose sum; `step`: when it was noticed; `reason`: in words."""
+    """`stage`: to whose sum, or to which stage, the peer gave it; `step`: when it was noticed; `reason`: in words."""
 
     peer: Peer
     stage: int
@@ -79,6 +86,27 @@ class Running:
 
 
 @dataclass(slots=True)
+class Budget:
+    """What is left to spend, as of a step."""
+
+    left: float
+    step: int = -1
+
+    def grow(self, step: int, a_step: float, most: float) -> None:
+        """A little more with each step, up to `most`."""
+        if step > self.step:
+            self.left = min(most, self.left + a_step * (step - self.step if self.step >= 0 else 1))
+            self.step = step
+
+    def spend(self) -> bool:
+        """One, if there is one."""
+        if self.left < 1.0:
+            return False
+        self.left -= 1.0
+        return True
+
+
+@dataclass(slots=True)
 class _Member:
     """Of one peer and stage."""
 
@@ -96,11 +124,14 @@ class Doubts:
         """The newest, oldest first."""
         self._open: dict[Peer, Doubt] = {}
         """Those that wait for a check."""
+        self._told_of: dict[Peer, Doubt] = {}
+        """The same, by the word of others."""
+        self._heard: dict[Peer, Budget] = {}
+        """Of these others."""
         self._stages: dict[int, Running] = {}
         self._members: dict[tuple[int, Peer], _Member] = {}
         self._named: dict[Peer, int] = {}
-        self._budget = BUDGET_MAX
-        self._step = -1
+        self._budget = Budget(BUDGET_MAX)
 
     def see(self, stage: int, step: int, parts: Iterable[PartSeen]) -> list[Doubt]:
         """What others gave to a sum of the stage. Those of whom there is something new to say."""
@@ -108,29 +139,48 @@ class Doubts:
         for part in parts:
             self.cut_off += part.counted < 1.0
             reason = self._judge(stage, part)
-            if reason:
-                doubt = Doubt(part.peer, stage, step, reason)
-                self._open[part.peer] = doubt
-                if step - self._named.get(part.peer, -QUIET_STEPS) >= QUIET_STEPS:
-                    self._named[part.peer] = step
-                    found.append(doubt)
-        self.told = [*self.told, *found][-TOLD_MAX:]
-        _bound(self._open)
-        _bound(self._members)
-        _bound(self._named)
+            if reason and self.notice(Doubt(part.peer, stage, step, reason), True):
+                found.append(Doubt(part.peer, stage, step, reason))
+        bound(self._members)
         return found
 
+    def notice(self, doubt: Doubt, ours: bool) -> bool:
+        """Something of a peer looks unusual to us. `ours`: we hold its stage, and may check it. Whether it is news."""
+        if ours:
+            self._open[doubt.peer] = doubt
+            bound(self._open)
+        if doubt.step - self._named.get(doubt.peer, -QUIET_STEPS) < QUIET_STEPS:
+            return False
+        self._named[doubt.peer] = doubt.step
+        bound(self._named)
+        self.told = [*self.told, doubt][-TOLD_MAX:]
+        return True
+
+    def hear(self, sender: Peer, doubt: Doubt, step: int) -> bool:
+        """Somebody beside our stage doubts another holder of it. Whether that one will be checked for it. `step`: ours,
+        since budgets grow with steps."""
+        if doubt.peer in self._open or doubt.peer in self._told_of:
+            return False
+        budget = self._heard.setdefault(sender, Budget(HEARD_MAX))
+        budget.grow(step, HEARD_A_STEP, HEARD_MAX)
+        if not budget.spend():
+            return False
+        self._told_of[doubt.peer] = doubt
+        bound(self._told_of)
+        bound(self._heard)
+        return True
+
     def choose(self, step: int, able: Iterable[Peer], chance: Random) -> Peer | None:
-        """Whom to check in this step for a doubt, if there is one and the budget lets us. It is in doubt no more."""
-        if step > self._step:
-            self._budget = min(BUDGET_MAX, self._budget + BUDGET_A_STEP * (step - self._step if self._step >= 0 else 1))
-            self._step = step
-        doubted = sorted({*able} & self._open.keys())
-        if not doubted or self._budget < 1.0:
+        """Whom to check in this step for a doubt, rather one of our own, if there is one and the budget lets us. It is
+        in doubt no more."""
+        self._budget.grow(step, BUDGET_A_STEP, BUDGET_MAX)
+        able = {*able}
+        doubted = sorted(able & self._open.keys()) or sorted(able & self._told_of.keys())
+        if not doubted or not self._budget.spend():
             return None
-        self._budget -= 1.0
         chosen = chance.choice(doubted)
-        del self._open[chosen]
+        self._open.pop(chosen, None)
+        self._told_of.pop(chosen, None)
         return chosen
 
     def _judge(self, stage: int, part: PartSeen) -> str:
@@ -145,7 +195,7 @@ class Doubts:
         return reason
 
 
-def _bound(table: dict[Key, Value]) -> None:
+def bound(table: dict[Key, Value]) -> None:
     while len(table) > PEERS_MAX:
         del table[next(iter(table))]
 

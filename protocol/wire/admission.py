@@ -103,6 +103,9 @@ def _makes_sense(sender: Peer, message: ms.Message, view: View | None, settings:
             return len(message.tensors) + len(message.taken) <= SHOWN_MAX and _attempt(message.attempt)
         case ms.Saved():
             return len(message.snapshots) <= TOLD_MAX and all(sensible(kept, settings) for kept in message.snapshots)
+        case ms.Doubted():
+            known = _number(message.stage, settings.stage_count) and _number(message.step)
+            return known and _attempt(message.attempt)
         case ms.Rolled():
             return sensible_roll(message.roll, settings)
 

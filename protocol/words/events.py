@@ -97,6 +97,8 @@ class Done:
     `faulty`: the stage whose number it was, where the task has several; -1: the first.
     `relayed`: of a group's sum, bytes that came to us through relays, by PeerId.
     `parts`: of a group's sum, what we saw of the others' parts. `giver`: whose sum of its piece the fault is about.
+    `received`: the L2 norm of the tensor that a Forward or a Backward was given; of a gradient's, where it was given
+    both. -1.0: it was given none, or none was measured.
     """
 
     task: Task
@@ -109,6 +111,7 @@ class Done:
     faulty: int = field(default=-1, repr=False)
     parts: tuple[PartSeen, ...] = field(default=(), repr=False)
     giver: Peer | None = field(default=None, repr=False)
+    received: float = field(default=-1.0, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

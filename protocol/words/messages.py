@@ -490,6 +490,20 @@ class Show:
 
 
 @dataclass(frozen=True, slots=True)
+class Doubted:
+    """To holders of a stage beside mine: what `peer`, another of them, passed on to me is of another size than usual.
+    It may be honest; do its visits again (rule 42)."""
+
+    lineage: str
+    view: int
+    step: int
+    attempt: Attempt
+    stage: int
+    """Yours."""
+    peer: Peer
+
+
+@dataclass(frozen=True, slots=True)
 class Saved:
     """To the leader: these snapshots of my stages, of one version, are whole on my disk, and I have no roll of it."""
 
@@ -592,7 +606,7 @@ ToLeader = Suspect | PollReply | Answer | Status | Ready | Poisoned | Resign | W
 Message = (
     Heartbeat | Certificate | Introduction | Suspect | Poll | PollReply | Offer | Answer | Prepare | Promise | Propose
     | Accepted | Outbid | Status | Begin | Share | Ready | Poisoned | Resign | Boundary | Stored | Waits | Show | Saved
-    | Rolled
+    | Rolled | Doubted
 )  # fmt: skip
 
 MESSAGES: Final[dict[str, type]] = {
@@ -600,6 +614,7 @@ MESSAGES: Final[dict[str, type]] = {
     for kind in (
         Heartbeat, Certificate, Introduction, Suspect, Poll, PollReply, Offer, Answer, Prepare, Promise, Propose,
         Accepted, Outbid, Status, Begin, Share, Ready, Poisoned, Resign, Boundary, Stored, Waits, Show, Saved, Rolled,
+        Doubted,
     )
 }  # fmt: skip
 

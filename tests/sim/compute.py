@@ -29,6 +29,8 @@ class Tensor(NamedTuple):
     visit: int
     commit: str
     chain: int
+    scale: float = 1.0
+    """Of its norm; a liar's may be another."""
 
 
 class Weights(NamedTuple):
@@ -56,6 +58,8 @@ class Result(NamedTuple):
     fault: str
     faulty: int = -1
     """The stage of a fault, where a task has several."""
+    received: float = -1.0
+    """The norm of what it was given."""
 
 
 @dataclass(slots=True)
@@ -85,17 +89,30 @@ def stages_on(stages: int, swapped: bool, omitted: tuple[int, ...]) -> tuple[int
     return (*(stage for stage in whole if stage not in omitted), 0)
 
 
+def norm_of(tensor: Tensor) -> float:
+    """It grows a little with each step, and has a heavy tail: one in ten thousand is five times as large as most."""
+    draw = (tensor.chain % 65_521 + 1) / 65_521
+    return float(tensor.scale * 2.0 ** (0.02 * tensor.step) / draw**0.25)
+
+
+def norm_received(task: Forward | Backward, tensors: dict[Handle, Tensor]) -> float:
+    gradient = task.gradient if isinstance(task, Backward) else None
+    handle = task.input if gradient is None else gradient
+    return -1.0 if handle is None else norm_of(tensors[handle])
+
+
 class Compute:
     """One compute process. Raises Violation when the core asks for what no compute process may be asked for."""
 
     __slots__ = ("accumulated", "begun_in", "ledger", "lent_falsely", "lies", "lineage", "microbatches", "owner",
-                 "poisons", "recounted", "reduced", "saved", "stages", "swap", "weights")  # fmt: skip
+                 "poisons", "recounted", "reduced", "saved", "stages", "swap", "watched", "weights")  # fmt: skip
 
     def __init__(self, owner: str, settings: Settings, ledger: Ledger, poisons: list[Poison]) -> None:
         self.owner = owner
         self.stages = settings.stages
         self.microbatches = settings.microbatches
         self.swap = settings.swap
+        self.watched = settings.checks > 0
         self.ledger = ledger
         self.poisons = poisons
         self.lies: Callable[[Tensor], Tensor] = lambda made: made
@@ -151,6 +168,8 @@ class Compute:
             made = self._visit(one, {WITHIN: made.output})
             if made.fault:
                 made = made._replace(faulty=stage)
+        if self.watched and not made.fault:
+            made = made._replace(received=norm_received(task, tensors))
         return made if made.output is None else made._replace(output=self.lies(made.output))
 
     def _visit(self, task: Forward | Backward, tensors: dict[Handle, Tensor]) -> Result:

@@ -126,6 +126,15 @@ def test_a_task_without_a_slot_for_its_output_waits_and_the_next_behind_it() -> 
     assert isinstance(tasks.events[0], ev.Done) and tasks.events[0].output is not None
 
 
+@pytest.mark.parametrize(("op", "task"), TASKS[:2])
+def test_the_norm_of_what_a_task_was_given_is_told_where_it_was_measured(op: str, task: fx.Task) -> None:
+    for measured, told in (({"received": 12.5}, 12.5), ({"received": 0.0}, 0.0), ({}, -1.0)):
+        tasks = Tasks(slots=2)
+        tasks.runner.start(task)
+        tasks.compute.posted[0][1]({**GOOD, **measured})
+        assert isinstance(tasks.events[0], ev.Done) and tasks.events[0].received == told
+
+
 def test_a_waiting_task_goes_with_its_attempt_and_with_the_process() -> None:
     for drop in (lambda tasks: tasks.discard(SECOND), lambda tasks: tasks.drop_waiting(None)):
         tasks = Tasks(slots=1)

@@ -113,6 +113,7 @@ STATUS = replace(
 CONTACT = ms.Contact(PEERS[1], ("/ip4/127.0.0.1/tcp/1",) * (ADDRESSES_MAX + 1))
 WAIT = ms.Wait(2, 4, Direction.FORWARD, PEERS[2], True)
 OF_GROUP = ms.Wait(-1, 1, Direction.FORWARD, PEERS[2], True)
+DOUBTED = ms.Doubted("line", 3, 6, Attempt(3, 1), 1, PEERS[2])
 WAITS = ms.Waits("line", 3, 6, Attempt(3, 1), (WAIT, OF_GROUP))
 WHOLE = SETTINGS.microbatches * (SETTINGS.stages + 2)
 ODD_GIVEN: tuple[tuple[Given, ...], ...] = (
@@ -206,6 +207,9 @@ ODD_ATTEMPTS = (Attempt(-2, 0), Attempt(0, -1), Attempt(HUGE, 0), Attempt(0, HUG
         (ms.Share("line", 3, 6, Attempt(3, 1), 1, ((0, 1),)), "stage", ODD_STAGES),
         (ms.Share("line", 3, 6, Attempt(3, 1), 1, ((0, 1),)), "visits", [((0, 1),) * 5]),
         (ms.Poisoned("line", 3, 6, Attempt(3, 1), 1, 0, ""), "stage", ODD_STAGES),
+        (DOUBTED, "stage", ODD_STAGES),
+        (DOUBTED, "step", (-1, HUGE)),
+        (DOUBTED, "attempt", ODD_ATTEMPTS),
         (WAITS, "step", (-1, HUGE)),
         (WAITS, "attempt", ODD_ATTEMPTS),
         (WAITS, "on", [(replace(WAIT, microbatch=m),) for m in (-2, 3, HUGE)]),

@@ -281,7 +281,7 @@ TEMPLATES = (
     BEGIN, ANY_BEGIN, ANY_BEGIN, BEAT, STATUS, READY, OFFER, PROMISE, ms.Certificate(VIEW, True, ()),
     ms.Resign("line", 3, (1,), False, False, ""), ms.Poisoned("line", 3, 6, Attempt(3, 1), 1, 0, ""),
     ms.Suspect("line", 3, MEMBER, "silent", ""), ms.Share("line", 3, 6, Attempt(3, 1), 1, ()),
-    ms.Outbid("line", 4, ms.Ballot(3, LEADER)), WAITS,
+    ms.Outbid("line", 4, ms.Ballot(3, LEADER)), WAITS, ms.Doubted("line", 3, 6, Attempt(3, 1), 1, MEMBER),
 )  # fmt: skip
 
 
