@@ -32,6 +32,7 @@ from ftnode.node.home.paths import typed_path
 from ftnode.node.home.size import size_text
 from ftnode.node.home.waiting import spoken
 from ftnode.node.manifests.authorship import author_key, sign, signer
+from ftnode.node.manifests.check_choice import CHECKS, with_checks
 from ftnode.node.manifests.invitation import Invitation
 from ftnode.node.manifests.line_choice import choose
 from ftnode.node.manifests.presets import PRESETS, adapt, preset
@@ -101,11 +102,16 @@ def part_option(_context: click.Context, _option: click.Parameter, typed: str) -
     help="What is spent so that a lost stage costs little: nothing; copies of the head; also swapped routes; or copies "
     "of all stages. Default: what measured best for its bytes.",
 )  # fmt: skip
+@click.option(
+    "--checks", type=FiniteRange(0, 1), metavar="SHARE",
+    help="The share of visits that another holder of the stage does again, by lot, so that who lies is found; 0: none, "
+    f"for a run among friends. Default: {CHECKS:g}.",
+)  # fmt: skip
 @home_option
 def init(
     manifest: Path, start: str, data: str | None, model: str | None, context: int | None, train: str,
     lora: int | None, stages: int | None, steps: int | None, seed: int | None,
-    line: Line | None, every: int | None, protect: str | None, home: str | None,
+    line: Line | None, every: int | None, protect: str | None, checks: float | None, home: str | None,
 ) -> None:  # fmt: skip
     """Write a commented manifest to MANIFEST, signed with this machine's author key, which is made at the first use.
     An existing file stays as it is."""
@@ -140,7 +146,7 @@ def init(
         first, **asdict(facts), name=_run_name(manifest, start), steps=steps,
         stages=stages, seed=seed,
     )  # fmt: skip
-    choice = with_protection(with_snapshots(choose(adapted, line), every), protect)
+    choice = with_checks(with_protection(with_snapshots(choose(adapted, line), every), protect), checks)
     text = manifest_text(choice.manifest, reasons=choice.reasons)
     signed = _signed(text, manifest.name, home)
     write_new(manifest, signed)

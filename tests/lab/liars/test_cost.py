@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from pathlib import Path
+
 import pytest
 
 from ftnode.lab.liars import cost
@@ -30,3 +34,25 @@ def test_checks_that_take_no_time_cost_none_and_what_is_sent_again_counts() -> N
 def test_a_step_in_which_the_machine_stood_still_changes_little() -> None:
     steps = [Step(1.0, 0, 0)] * 20 + [Step(1.0, 1, 0)] * 20
     assert cost.figures([*steps, Step(90.0, 1, 0)], GROUND)["longer"] == 0.0
+
+
+def test_what_was_shown_is_what_came_and_was_for_somebody_else(tmp_path: Path) -> None:
+    me, other = ["me", 1], ["other", 2]
+
+    def came(step: int, visit: int, path: list[list[object]]) -> dict[str, object]:
+        boundary = ["Boundary", "lineage", 1, step, [1, step], 0, visit, "forward", path]
+        return {"k": "event", "e": ["Received", other, boundary, 7, ""]}
+
+    done = {"k": "event", "e": ["Done", ["Recount", 1, 5, [1, 5]], None]}
+    records = [
+        {"k": "start", "peer": me},
+        came(5, 0, [me, other]),
+        came(5, 1, [me, other]),
+        came(6, 1, [me, other]),
+        done,
+    ]
+    path = tmp_path / "trace.jsonl"
+    path.write_text("\n".join([*map(json.dumps, records), '{"k": "event", "e": ["Done", ["Recount"']))
+    did, shown = dict[int, set[str]](), Counter[int]()
+    cost._read("v1", path, did, shown)
+    assert did == {5: {"v1"}} and shown == {5: 1, 6: 1}
