@@ -26,7 +26,7 @@ from typing import Final, assert_never
 
 from ftnode.protocol.chronicle import Chronicle
 from ftnode.protocol.holder.candidacy import Candidacy
-from ftnode.protocol.holder.heartbeats import Heartbeats, asked, heartbeat_of, hosts
+from ftnode.protocol.holder.heartbeats import Heartbeats, asked, beats_to, heartbeat_of, hosts
 from ftnode.protocol.holder.holder import Holder
 from ftnode.protocol.holder.presence import presence_of, waiting_for
 from ftnode.protocol.leader.leader import Leader
@@ -65,7 +65,7 @@ from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.site import site_of
 from ftnode.protocol.words.timers import Timers
-from ftnode.protocol.words.types import NO_ORDER, Handle, Peer, RollbackOrder
+from ftnode.protocol.words.types import NO_ORDER, Handle, LentCopy, Peer, RollbackOrder
 from ftnode.protocol.words.view import View
 
 NOTES_KEPT = 256
@@ -415,6 +415,8 @@ class Participant:
                 self.holder.copies.on_kept(event)
             case ev.KeepFailed():
                 self.carry_out(self.holder.copies.on_failed(event))
+            case ev.Lent():
+                self._on_lent(event.copy)
             case ev.Snapshots():
                 self.holder.disk.replace(event.kept)
                 self.carry_out(self.holder.rolls.say(self.situation, event.kept))
@@ -519,6 +521,15 @@ class Participant:
             self.carry_out(self.following.consider(self.situation, listed, self.election.newest_of(listed)))
         self.carry_out(self.following.after_directory(self.situation, event, before))
 
+    def _on_lent(self, copy: LentCopy) -> None:
+        """To a keeper that the Begin names: whoever else asks for copies would have us talk. All others hear of it at
+        once, for we may be lost as soon as the copy is whole."""
+        holder, lent = self.holder, (copy,)
+        named = (copy.stage, copy.keeper) in holder.copies.named
+        if named and copy.stage in self.mine and holder.lent.hear(lent) and self.view is not None:
+            self.memory.lent.hear(lent)
+            self._beat_to(Beat(tuple(sorted(beats_to(self.view, self.me, self.settings.swap))), False))
+
     def _on_order(self, order: RollbackOrder) -> None:
         if order.number <= self.order.number:
             return
@@ -565,6 +576,9 @@ class Participant:
         if sender in self.members:
             self.reports[sender] = heartbeat
             self.holder.moves.told(sender, heartbeat.done, self.now)
+            if heartbeat.lent and self.view is not None:
+                holders = self.view.holders
+                self.memory.lent.hear(copy for copy in heartbeat.lent if sender in holders[copy.stage])
         if self.leader is not None:
             self.carry_out(self.leader.on_heartbeat(self.situation, sender, heartbeat))
         leads = self.view is not None and sender == self.view.leader
@@ -624,6 +638,7 @@ class Participant:
         if self.situation.of_view(message.lineage, message.view):
             for commit in message.commits:
                 self.chronicle.commit(commit, self.now)
+            self.memory.lent.hear(message.lent)
             self.chronicle.begin(message, self.view, self.now)
             self.carry_out(self.holder.on_begin(self.situation, message))
 

@@ -34,7 +34,7 @@ from ftnode.protocol.participant import Participant
 from ftnode.protocol.words import effects as fx
 from ftnode.protocol.words import events as ev
 from ftnode.protocol.words.codec import to_plain
-from ftnode.protocol.words.types import Peer, Rung, Version
+from ftnode.protocol.words.types import LentCopy, Peer, Rung, Version
 from ftnode.protocol.words.view import View
 
 log = logging.getLogger(__name__)
@@ -204,6 +204,10 @@ class Driver:
 
     def record_export(self, exported: Exported) -> None:
         self.trace.record("exported", self.clock(), **asdict(exported))
+
+    def lent(self, copy: LentCopy) -> None:
+        """A peer gets the last of what it will keep of ours."""
+        self.deliver(ev.Lent(copy))
 
     # -- effects
 

@@ -11,6 +11,7 @@ import os
 import secrets
 from collections import deque
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -171,11 +172,7 @@ class Node:
         )
         self.reductions = self.driver.tasks.reductions = self._reductions()
         dumps = config.log_directory if config.dump_rebuilds else None
-        self.donor = StateDonor(
-            manifest.run_id, self.arena, self.compute, self.transport.strike, self.driver.record_export, dumps,
-            dumped_parts=("weights",) if self.settings.optimiser_state == "fresh" else ("weights", "all"),
-            copies=self.driver.copies, allowed=self._may_borrow, held=self._held, history=self.past.known.after,
-        )  # fmt: skip
+        self.donor = self._state_donor(manifest.run_id, dumps)
         self.shards, self.first = self._shards(), self._first_layers()
         self._ready: tuple[dict[str, Any], ...] = ()
         """What the compute processes said when they began; empty while there is none."""
@@ -364,6 +361,15 @@ class Node:
         self.directory.withdraw()
         await trio.sleep(GOODBYE_SECONDS)
         self.departure.done.set()
+
+    def _state_donor(self, run: str, dumps: Path | None) -> StateDonor:
+        """Who lends what is here."""
+        dumped = ("weights",) if self.settings.optimiser_state == "fresh" else ("weights", "all")
+        return StateDonor(
+            run, self.arena, self.compute, self.transport.strike, self.driver.record_export, dumps,
+            dumped_parts=dumped, copies=self.driver.copies, allowed=self._may_borrow, held=self._held,
+            history=self.past.known.after, on_lent=self.driver.lent,
+        )  # fmt: skip
 
     def _on_last(self, stage: int, version: Version) -> None:
         """The stage has the weights of the run's end."""

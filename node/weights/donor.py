@@ -19,13 +19,13 @@ import trio
 from ftnode.node.links.streams import STREAM_ERRORS, FrameReader, write_frame
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.node.ports import ComputeError, ComputePort
-from ftnode.node.weights.copies import Copy, CopyStore
+from ftnode.node.weights.copies import Copy, CopyStore, copy_digest
 from ftnode.node.weights.known_snapshots import KnownSnapshots
 from ftnode.node.weights.reading import CopyReading, Reading, StageReading, begin_reading, closing
 from ftnode.protocol.wire.frames import Refusal, StateChunk, StateHeader, StateRequest, history_pieces, read_transfer
 from ftnode.protocol.words.errors import PeerError
 from ftnode.protocol.words.messages import Commit
-from ftnode.protocol.words.types import Version
+from ftnode.protocol.words.types import LentCopy, Version
 
 log = logging.getLogger(__name__)
 
@@ -87,17 +87,19 @@ class StateDonor:
         allowed: Callable[[str], bool] | None = None,
         held: Callable[[int], Version | None] | None = None,
         history: Callable[[int], tuple[Commit, ...]] | None = None,
+        on_lent: Callable[[LentCopy], None] = lambda copy: None,
     ) -> None:
         """`dump_folder`: where weights that are lent for a rebuild are also written, for the audit.
 
         `allowed`: may a PeerId borrow now? `held`: the version that a stage here has, or will have when compute has
-        done what it was told; None when we do not hold it. `history`: the commits after a step.
+        done what it was told; None when we do not hold it. `history`: the commits after a step. `on_lent`: is told what
+        a peer gets from us to keep, before it has all of it.
         """
         self._run = run
         self._arena = arena
         self._compute = compute
         self._strike = strike
-        self._on_export = on_export
+        self._on_export, self._on_lent = on_export, on_lent
         self._dump_folder = dump_folder
         self._dumped_parts = dumped_parts
         self._allowed = allowed or (lambda peer_id: True)
@@ -128,7 +130,7 @@ class StateDonor:
                 if not self._allowed(peer_id):
                     raise NotLent("no member of the run, as far as we know", retry=True)
                 async with self.lend(request, peer_id) as reading:
-                    await self._send(reading, stream)
+                    await self._send(reading, stream, request, peer_id)
                 if request.since >= 0:
                     await self._tell(request.since, stream)
             except (NotLent, ComputeError) as error:
@@ -236,11 +238,16 @@ class StateDonor:
                     await advance.wait()
         raise NotLent(last, retry=True)
 
-    async def _send(self, reading: Reading, stream: trio.SocketStream) -> None:
+    async def _send(self, reading: Reading, stream: trio.SocketStream, request: StateRequest, to: str) -> None:
+        header, hashes = reading.header, list[bytes]()
         with trio.fail_after(CHUNK_SECONDS):
-            await write_frame(stream, reading.header)
-        for index in range(reading.header.chunks):
+            await write_frame(stream, header)
+        for index in range(header.chunks):
             chunk = await reading.chunk(index)
+            hashes.append(chunk.hash)
+            if request.freeze and len(hashes) == header.chunks:
+                digest = copy_digest(request.stage, request.parts, header, hashes)
+                self._on_lent(LentCopy(request.stage, to, header.version, digest))
             try:
                 with trio.fail_after(CHUNK_SECONDS):
                     payload = self._arena.view(chunk.handle)[: chunk.length]

@@ -18,6 +18,7 @@ import trio
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.node.ports import ComputeError, ComputePort, LayersMissing
 from ftnode.node.snapshots.state_digest import WholeHash
+from ftnode.node.weights.copies import copy_digest
 from ftnode.node.weights.known_snapshots import KnownSnapshots
 from ftnode.node.weights.reading import call_in_time, call_with_slot, try_to_dump
 from ftnode.node.weights.source import FAULTS, Borrower, StateSource, TransferFailed
@@ -26,7 +27,7 @@ from ftnode.protocol.wire.frames import StateHeader, StateRequest
 from ftnode.protocol.words.donor_shares import shares
 from ftnode.protocol.words.effects import Install
 from ftnode.protocol.words.events import History, Installed, InstallFailed
-from ftnode.protocol.words.messages import Donor, Plan
+from ftnode.protocol.words.messages import OTHER_COPY, Donor, Plan
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Peer, Rung
 
@@ -85,11 +86,14 @@ class _Fetching:
             return 0
         return round(sum(weight * source.header.step_count for weight, source in zip(self.weights, self.sources)))
 
-    def require_agreed(self) -> None:
-        """After the last chunk. Raises TransferFailed when weights, moments or counts are others than most have."""
-        said = self.header
-        if self.whole and self.whole.digest(said.step_count, said.rate_factor) != self.effect.plan.digest:
-            raise TransferFailed(self.donors[0].peer, "a snapshot with another digest than most have")
+    def require_agreed(self, parts: str) -> None:
+        """After the last chunk. Raises TransferFailed when weights, moments or counts are others than most have, or of
+        a copy others than the keeper was lent."""
+        said, plan, donor = self.header, self.effect.plan, self.donors[0].peer
+        if self.whole and self.whole.digest(said.step_count, said.rate_factor) != plan.digest:
+            raise TransferFailed(donor, "a snapshot with another digest than most have")
+        if wants_copies(plan) and not plan.takes(copy_digest(plan.stage, parts, said, self.sources[0].hashes)):
+            raise TransferFailed(donor, f"{donor} has {OTHER_COPY}, of step {said.version.step}")
 
 
 def wants_copies(plan: Plan) -> bool:
@@ -225,7 +229,7 @@ class Installer:
             fetching = _Fetching(effect, donors, sources, self._weights(plan, donors, sources), whole)
             await self._begin(fetching)
             size = await self._copy_all(fetching)
-            fetching.require_agreed()
+            fetching.require_agreed(self._parts(plan.rung))
             told = [await self._borrower.history(donor.peer, source) for donor, source in zip(donors, sources)]
         answer = await self._end(fetching)
         seconds, blend = trio.current_time() - started, float(answer["blend_seconds"])

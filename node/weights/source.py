@@ -67,6 +67,8 @@ class StateSource(Protocol):
 
     header: StateHeader
     remote: bool
+    hashes: list[bytes]
+    """Of the chunks that were read so far."""
 
     async def next_chunk(self, index: int) -> tuple[Handle, int]:
         """Chunk `index` in a slot that the caller releases, and its length in bytes."""
@@ -90,7 +92,7 @@ class RemoteSource:
         self, peer_id: str, arena: Arena, settings: Settings, reader: FrameReader, header: StateHeader,
         lengths: tuple[int, ...], since: int,
     ) -> None:  # fmt: skip
-        self.header = header
+        self.header, self.hashes = header, list[bytes]()
         self._peer_id = peer_id
         self._arena, self._settings, self._reader = arena, settings, reader
         self._lengths, self._since = lengths, since
@@ -150,6 +152,7 @@ class RemoteSource:
             await self._reader.payload(room)
         if hashlib.blake2b(room, digest_size=16).digest() != expected:
             raise PeerError(f"chunk {index} does not have its hash")
+        self.hashes.append(expected)
 
 
 class LocalSource:
@@ -158,7 +161,7 @@ class LocalSource:
     remote = False
 
     def __init__(self, arena: Arena, reading: Reading) -> None:
-        self.header = reading.header
+        self.header, self.hashes = reading.header, list[bytes]()
         self._arena, self._reading = arena, reading
 
     async def next_chunk(self, index: int) -> tuple[Handle, int]:
@@ -166,6 +169,7 @@ class LocalSource:
             chunk = await self._reading.chunk(index)
         except ComputeError as error:
             raise NotLent(error.reason, retry=False) from None
+        self.hashes.append(chunk.hash)
         return chunk.handle, chunk.length
 
     async def read(self, index: int, room: memoryview) -> bytes:

@@ -67,6 +67,7 @@ def heartbeat_of(s: Situation, holder: Holder, waiting: str, wants_reply: bool) 
         waiting=waiting[:REASON_MAX],
         copies=holder.copies.told(),
         done=holder.done,
+        lent=holder.lent.newest(s.mine),
     )
 
 

@@ -13,6 +13,7 @@ from ftnode.protocol.liveness.moves import Moves
 from ftnode.protocol.recovery.copies import OwnCopies
 from ftnode.protocol.recovery.disk_versions import OwnDisk
 from ftnode.protocol.recovery.installs import Installs
+from ftnode.protocol.recovery.lent_copies import LentCopies
 from ftnode.protocol.recovery.rolls import OwnRolls
 from ftnode.protocol.recovery.trials import Trials
 from ftnode.protocol.situation import Outcome, Situation
@@ -103,7 +104,7 @@ class Holder:
         self._early = EarlyTensors(2 * settings.window)
         self._early_shares: dict[tuple[Peer, int], Share] = {}
         """The newest that came before their Begin, of each (holder, stage)."""
-        self.copies = OwnCopies()
+        self.copies, self.lent = OwnCopies(), LentCopies()
         self.disk, self.rolls = OwnDisk(), OwnRolls()
         self._ordered = 0, 0.0
         """Number of the author's newest order to roll back, and since when we know it."""

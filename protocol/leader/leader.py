@@ -16,7 +16,7 @@ from ftnode.protocol.leader.duty import Duty
 from ftnode.protocol.leader.leader_memory import LeaderMemory
 from ftnode.protocol.leader.learners import Learners
 from ftnode.protocol.leader.leavers import HANDED_OVER, Leavers
-from ftnode.protocol.leader.lenders import lent
+from ftnode.protocol.leader.lenders import lent, uncounted
 from ftnode.protocol.leader.losses import Losses
 from ftnode.protocol.leader.omissions import Omissions
 from ftnode.protocol.leader.progress import ViewProgress
@@ -55,7 +55,7 @@ from ftnode.protocol.words.messages import (
     Waits,
     bare,
 )
-from ftnode.protocol.words.types import HEAD, Attempt, Credit, Peer, Version, next_version, spoken_stage
+from ftnode.protocol.words.types import HEAD, Attempt, Credit, LentCopy, Peer, Version, next_version, spoken_stage
 from ftnode.protocol.words.view import View
 
 TRIES = 2
@@ -79,6 +79,8 @@ class Leader:
         """The step of the base with which the view began; totals are told along with it."""
         self._copied: tuple[tuple[int, Peer], ...] | None = None
         """Who keeps copies of what."""
+        self._all_heard: set[LentCopy] = set()
+        """Of copies that were lent: what all members have heard from us."""
         self._begun: set[Peer] = set()
         """Members that have said that they work on the step of the Begin."""
         self._settled: set[Peer] = set()
@@ -254,7 +256,9 @@ class Leader:
         told = {peer: status.copies for peer, status in progress.statuses.items()}
         copies = usable_copies(lent(s, self.memory, self.view.lineage.id, told), where.base)
         disks = self.restart.kept(s, where.base)
-        plans = plan_installs(self.view, where, settings, s.contacts, copies, disks)
+        plans = plan_installs(self.view, where, settings, s.contacts, copies, disks, self.memory.lent)
+        if doubtful := uncounted(self.memory, told, progress.empty):
+            out.note("copy", f"does not count on copies of {doubtful}: nobody has told of them who held the stage")
         if isinstance(plans, Hopeless):
             if not over:
                 self._give_up(out, plans)
@@ -351,6 +355,7 @@ class Leader:
             learners=learners,
             credits=self._totals(base.step),
             keepers=self._keepers(s, out) if training else (),
+            lent=tuple(copy for copy in self._lent() if copy not in self._all_heard),
         )
         progress.begin, progress.base, progress.ready, self._begun = begin, base, {}, set()
         self.duty.on_begin(s, begin)
@@ -391,6 +396,10 @@ class Leader:
             if sites and self._copied:
                 out.note("copies", in_words(self.view, self._copied, sites))
         return self._copied
+
+    def _lent(self) -> tuple[LentCopy, ...]:
+        lent = self.memory.lent
+        return lent.newest(lent.stages())
 
     def _told(self, s: Situation, begin: Begin) -> list[Peer]:
         """Who gets the Begin: members and learners."""
@@ -442,6 +451,7 @@ class Leader:
         if self._settling or self._settle(s, out):
             return
         base = next_version(begin.base, self.view.lineage.id, begin.attempt, begin.skip)
+        self._all_heard = {*self._lent()} & {*self._all_heard, *begin.lent}
         self._note_commit(s, out, base, begin.skip, told)
         self._begin(s, out, base, begin.skip, (), None, False)
 

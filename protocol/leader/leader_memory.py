@@ -10,6 +10,7 @@ from ftnode.protocol.leader.disputes import Disputes
 from ftnode.protocol.leader.spoilt_steps import SpoiltSteps
 from ftnode.protocol.liveness.deadlines import Deadline
 from ftnode.protocol.recovery.disk_versions import PEERS_MAX
+from ftnode.protocol.recovery.lent_copies import LentCopies
 from ftnode.protocol.recovery.rolls import ROLLS_TOLD, complete
 from ftnode.protocol.recovery.short_notice import Notice
 from ftnode.protocol.words.messages import Ready, Roll
@@ -80,6 +81,8 @@ class LeaderMemory:
     """When the last of those failures was."""
     forgave: int = 0
     """How often they were forgotten since the last commit, because nothing was possible without."""
+    lent: LentCopies = field(default_factory=LentCopies)
+    """What holders told that they lent to keepers, or an earlier leader did. Whoever may lead listens."""
     rolls: dict[str, tuple[Roll, ...]] = field(default_factory=dict)
     """PeerId → the rolls that its disk keeps, by its own word, the newest last."""
     rolls_heard: int = 0

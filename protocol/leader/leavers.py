@@ -57,6 +57,7 @@ class Leavers:
         self._since = memory.leavers
         self._notices = memory.notices
         self._spared = memory.spared
+        self._lent = memory.lent
         self._said: dict[Peer, tuple[tuple[int, ...], tuple[int, ...]]] = {}
         """What was last said of what those who end at a certain time hand over, and do not."""
         self.held_since: float | None = None
@@ -112,7 +113,11 @@ class Leavers:
         said = {peer: report.copies for peer, report in s.reports.items() if peer in s.members and peer != leaver}
         if leaver != s.me:
             said[s.me] = s.own.copies_told()
-        copied = {copy.stage: copy.step for peer, copies in said.items() if peer not in self._since for copy in copies}
+        copied = {
+            copy.stage: copy.step
+            for peer, copies in said.items() if peer not in self._since
+            for copy in copies if self._lent.counts_of_step(peer, copy.stage, copy.step)
+        }  # fmt: skip
         step = begin.base.step if begin is not None else 0
         left = notice.until - s.now - s.settings.heartbeat_seconds
         return what_to_hand_over(stages, left, self._line(s, leaver), copied, step, s.settings, _step_seconds(s))

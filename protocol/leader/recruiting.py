@@ -119,6 +119,7 @@ class Recruiting:
             for peer, copies in told.items()
             for copy in copies
             if peer.id not in doubted and (peer.id, copy.stage, copy.step) not in failed
+            if self.memory.lent.counts_of_step(peer, copy.stage, copy.step)
         ]
         every += (entry for kept in lent(s, self.memory, self.view.lineage.id, {}).values() for entry in steps_of(kept))
         return dict(sorted((stage, step) for stage, step in every if step <= base))

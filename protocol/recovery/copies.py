@@ -57,6 +57,8 @@ class OwnCopies:
         """Stage → bytes that whole copies of it have taken over the wire, those that were dropped included."""
         self._made_in: dict[int, str] = {}
         """Stage → the lineage in which its copy was made."""
+        self.named: frozenset[tuple[int, str]] = frozenset()
+        """(stage, PeerId) of all keepers, by the last Begin."""
         self._pending: dict[int, tuple[Version, str]] = {}
         """Stage → the version on its way, and the lineage that made it."""
 
@@ -74,6 +76,7 @@ class OwnCopies:
         out, view, base, settings = Outcome(), s.view, begin.base, s.settings
         if view is None or base.step == 0 or not begin.training:
             return out
+        self.named = frozenset((stage, peer.id) for stage, peer in begin.keepers)
         named = [stage for stage, peer in begin.keepers if peer == s.me and _every(stage, settings)]
         wanted = {*named, *s.mine, *(plan.stage for plan in begin.installs)}
         others = (self.held.keys() | self._pending.keys()) - wanted if s.member else ()

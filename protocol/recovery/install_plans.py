@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from ftnode.protocol.recovery.disk_versions import DiskHolders
+from ftnode.protocol.recovery.lent_copies import LentCopies
 from ftnode.protocol.recovery.rungs import REBUILT, Available, filled_from
 from ftnode.protocol.recovery.standing import Standing
 from ftnode.protocol.words.messages import Donor, Plan
@@ -49,8 +50,10 @@ def plan_installs(
     contacts: Mapping[Peer, tuple[str, ...]],
     copies: Mapping[int, tuple[Version, tuple[Peer, ...]]],
     snapshots: DiskHolders = MappingProxyType({}),
+    lent: LentCopies | None = None,
 ) -> tuple[Plan, ...] | Hopeless:
-    """A plan for each empty holder, or what stands in the way. `snapshots`: those on disks, of exactly the base."""
+    """A plan for each empty holder, or what stands in the way. `snapshots`: those on disks, of exactly the base.
+    `lent`: what holders told of the copies."""
     missing = set(where.empty)
     whole = frozenset(
         stage for stage, group in enumerate(view.holders) if any((stage, peer) not in missing for peer in group)
@@ -76,16 +79,18 @@ def plan_installs(
             hopeless.append((stage, peer))
             reasons.append(reason)
             continue
-        copy = copies[stage][0] if rung in (Rung.HEAD, Rung.SHADOW) else None
+        copy, digests = copies[stage][0] if rung in (Rung.HEAD, Rung.SHADOW) else None, tuple[str, ...]()
         if copy is not None:
-            lending = [(stage, keeper) for keeper in _nearest(copies[stage][1], peer, view)]
+            asked = _nearest(copies[stage][1], peer, view)
+            lending = [(stage, keeper) for keeper in asked]
+            digests = lent.digests(asked, stage, copy, where.base) if lent is not None else ()
         else:
             lending = [
                 (lender, min(view.holders[lender], key=lambda other: (lender, other) in missing)) for lender in lenders
             ]
         donors = tuple(Donor(lender, donor, contacts.get(donor, ())) for lender, donor in lending)
         factor = settings.rate_factor if rung in REBUILT else 1.0
-        plans.append(Plan(stage, peer, rung, donors, factor, reason, copy))
+        plans.append(Plan(stage, peer, rung, donors, factor, reason, copy, told=digests))
     if hopeless:
         return Hopeless(tuple(s for s, _ in hopeless), tuple(p for _, p in hopeless), "; ".join(sorted(set(reasons))))
     return tuple(plans)

@@ -11,12 +11,13 @@ repeated, wherever that is done, or a liar could make honest peers look like lia
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
 from ftnode.protocol.words import messages as ms
 from ftnode.protocol.words.records import NAME_MAX, TOLD_MAX, Presence, could_be_kept, sensible
-from ftnode.protocol.words.settings import HEAD_KEEPERS, Settings
+from ftnode.protocol.words.settings import HEAD_KEEPERS, LENT_REMEMBERED, LENT_TOLD, Settings
 from ftnode.protocol.words.site import SITE_MAX
 from ftnode.protocol.words.types import (
     CREDITED_MAX,
@@ -25,6 +26,7 @@ from ftnode.protocol.words.types import (
     Copied,
     Credit,
     Given,
+    LentCopy,
     Peer,
     Recovered,
     Version,
@@ -253,6 +255,7 @@ def _heartbeat(message: ms.Heartbeat, settings: Settings) -> bool:
         and (not message.validation or _validation(message.validation, settings))
         and (not message.commits or _commits(message.commits, settings))
         and (not message.copies or _copied(message.copies, settings))
+        and (not message.lent or _lent(message.lent, settings))
     )
 
 
@@ -274,6 +277,18 @@ def _copies(copies: tuple[tuple[int, int], ...], settings: Settings) -> bool:
 
 def _copied(copies: tuple[Copied, ...], settings: Settings) -> bool:
     return _copies(tuple((copy.stage, copy.step) for copy in copies), settings) and all(c.fetched >= 0 for c in copies)
+
+
+def _lent(copies: tuple[LentCopy, ...], settings: Settings) -> bool:
+    """A few of each stage."""
+    stages = Counter(copy.stage for copy in copies)
+    return max(stages.values()) <= LENT_TOLD and all(
+        _number(copy.stage, settings.stage_count)
+        and _kept(copy.version, settings)
+        and len(copy.keeper) <= PEER_ID_MAX
+        and 0 < len(copy.digest) <= NAME_MAX
+        for copy in copies
+    )
 
 
 def _validation(entries: tuple[tuple[int, float], ...], settings: Settings) -> bool:
@@ -399,6 +414,9 @@ def _begin(message: ms.Begin, settings: Settings) -> bool:
         and all(_number(donor.stage, settings.stage_count) for plan in installs for donor in plan.donors)
         and all(plan.copy is None or 0 <= plan.copy.step <= message.base.step for plan in installs)
         and all(len(plan.digest) <= NAME_MAX for plan in installs)
+        and all(
+            len(plan.told) <= LENT_REMEMBERED and max(map(len, plan.told), default=0) <= NAME_MAX for plan in installs
+        )
         and all(_number(m, settings.microbatches) for _, share in message.shares for m in share)
         and _paths(message.paths, settings)
         and len(set(message.learners)) == len(message.learners) <= GROUP_MAX
@@ -407,6 +425,7 @@ def _begin(message: ms.Begin, settings: Settings) -> bool:
         and (not message.credits or sensible_totals(message.credits))
         and len(set(message.keepers)) == len(message.keepers) <= HEAD_KEEPERS + settings.stages
         and all(_number(stage, settings.stage_count) for stage, _ in message.keepers)
+        and (not message.lent or _lent(message.lent, settings))
     )
 
 

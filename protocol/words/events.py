@@ -8,7 +8,7 @@ from typing import Final
 from ftnode.protocol.words.effects import Reduce, Task
 from ftnode.protocol.words.messages import Commit, Message, Roll
 from ftnode.protocol.words.records import Presence
-from ftnode.protocol.words.types import Credit, Handle, PartSeen, Peer, RollbackOrder, Snapshot, Version
+from ftnode.protocol.words.types import Credit, Handle, LentCopy, PartSeen, Peer, RollbackOrder, Snapshot, Version
 from ftnode.protocol.words.view import View
 
 
@@ -168,6 +168,13 @@ class KeepFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class Lent:
+    """A peer has been lent weights of ours to be kept, all but the last of it."""
+
+    copy: LentCopy
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshots:
     """What our disk holds from now on, whole and checked. Comes first at a start, and whenever it changes."""
 
@@ -260,7 +267,7 @@ class Stay:
 Event = (
     Wake | Received | LinkUp | LinkDown | ComputeReady | ComputeLost | StageLost | Done | SumOwed | Installed
     | InstallFailed | Kept | KeepFailed | Snapshots | Rolls | Ordered | History | Credited | Directory | DirectoryLost
-    | Moved | Leave | Stay | Seen | Vouched | Lied
+    | Moved | Leave | Stay | Seen | Vouched | Lied | Lent
 )  # fmt: skip
 
 EVENTS: Final[dict[str, type]] = {
@@ -268,6 +275,6 @@ EVENTS: Final[dict[str, type]] = {
     for kind in (
         Wake, Received, LinkUp, LinkDown, ComputeReady, ComputeLost, StageLost, Done, SumOwed, Installed, InstallFailed,
         Kept, KeepFailed, Snapshots, Rolls, Ordered, History, Credited, Directory, DirectoryLost, Moved, Leave, Stay,
-        Seen, Vouched, Lied,
+        Seen, Vouched, Lied, Lent,
     )
 }  # fmt: skip

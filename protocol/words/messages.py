@@ -19,6 +19,7 @@ from ftnode.protocol.words.types import (
     Credit,
     Direction,
     Given,
+    LentCopy,
     Peer,
     Recovered,
     Rung,
@@ -181,6 +182,8 @@ class Heartbeat:
     """Those that this peer keeps of others' stages."""
     done: int = 0
     """Tasks of steps and installs that it has finished in this life (rule 38)."""
+    lent: tuple[LentCopy, ...] = field(default=(), repr=False)
+    """Copies of its stages that it has lent to keepers, of each stage the newest (rule 49)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,6 +412,12 @@ class Plan:
     """Where the rung takes copies: which one the donors said that they keep. They lend what they keep when they are
     asked, which may be newer; the stage then has the base's name. A snapshot is the base itself, with this digest."""
     digest: str = ""
+    told: tuple[str, ...] = ()
+    """Digests of the copies that count: whoever held the stage has told them (rule 49)."""
+
+    def takes(self, digest: str) -> bool:
+        """Whether a copy of this digest is one that counts."""
+        return digest in self.told
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,6 +449,8 @@ class Begin:
     """The leader's totals as of the base, while that is the one with which the view began (rule 40)."""
     keepers: tuple[tuple[int, Peer], ...] = field(default=(), repr=False)
     """(stage, peer): who keeps copies of what, the same as long as the view lasts (rule 30)."""
+    lent: tuple[LentCopy, ...] = field(default=(), repr=False)
+    """Copies that holders told of, of which some of those who get this may not have heard (rule 49)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -554,6 +565,8 @@ HALTED = "halted: "
 """How the `waiting` of a leader begins whose run cannot go on with what is left of it."""
 NOT_LENT = "could not rebuild"
 """How the reason of a Resign begins when no donor gave what the plan says."""
+OTHER_COPY = "another copy than it was lent"
+"""Why a copy is not taken whose digest nobody told who held the stage."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,12 @@ SWAP_STAGES_MIN = 4
 """Swapped routes need so many block stages: below, the first two and the last two are not four."""
 HEAD_KEEPERS = 2
 """So many keep a copy of the head, where there are as many."""
+LENT_OF_A_KEEPER = 2
+"""Copies of a stage of which is remembered that a keeper was lent them: while it fetches one it has the one before."""
+LENT_TOLD = HEAD_KEEPERS * LENT_OF_A_KEEPER
+"""Of a stage, in one message."""
+LENT_REMEMBERED = 2 * LENT_TOLD
+"""Of a stage: the view before had other keepers."""
 SHADOW_STAGES_MIN = 4
 """Shadows need so many block stages: below, some stage has only adjacent ones."""
 

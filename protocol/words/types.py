@@ -147,6 +147,16 @@ class Version:
     """The attempt that committed `step`; Attempt(-1, 0) for the initial weights."""
 
 
+class LentCopy(NamedTuple):
+    """A copy of a stage that a holder of it has lent to a keeper, by its PeerId. `digest`: of all that travelled,
+    hexadecimal."""
+
+    stage: int
+    keeper: str
+    version: Version
+    digest: str
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """A whole state of a stage, weights and optimiser, on a peer's disk: as it was when `version` was committed.

@@ -6,15 +6,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ftnode.protocol.words.effects import DropCopy, Install, Keep
-from ftnode.protocol.words.events import History, Installed, InstallFailed, KeepFailed, Kept
-from ftnode.protocol.words.messages import Donor
-from ftnode.protocol.words.types import Peer, Rung
+from ftnode.protocol.words.events import History, Installed, InstallFailed, KeepFailed, Kept, Lent
+from ftnode.protocol.words.messages import OTHER_COPY, Donor, Plan
+from ftnode.protocol.words.types import LentCopy, Peer, Rung
 from tests.sim.checks import Violation
 from tests.sim.compute import Weights, initial_history
 from tests.sim.host import Host
 
 if TYPE_CHECKING:
     from tests.sim.world import World
+
+
+def copy_digest(stage: int, copy: Weights) -> str:
+    """Of a copy as it travels."""
+    return f"{copy.version.commit}/{stage}/{copy.history & 0xFFFFFFFFFFFFFFFF:x}"
 
 
 class Rebuilding:
@@ -67,9 +72,10 @@ class Rebuilding:
             else:
                 self._finish_install(host, effect)
             return
-        if plan.copy is not None:
-            plan = replace(plan, donors=plan.donors[-1:])  # one after the other is asked; the last one's word counts
-        for donor in plan.donors:
+        if plan.copy is not None:  # one after the other is asked; the last one's word counts
+            effect = replace(effect, plan=self._of_next_keeper(host, effect))
+            plan = effect.plan
+        for donor in plan.donors[:1] if plan.copy is not None else plan.donors:
             if self._has_frozen(host, donor, effect):
                 continue
             reason = self._donor_refuses(host, donor.peer, donor.stage, effect)
@@ -88,6 +94,12 @@ class Rebuilding:
             self.world.at(self.world.now + seconds, self._fetch, (host, effect, serial, 0.0, begun))
         else:
             self._finish_install(host, effect)
+
+    def _of_next_keeper(self, host: Host, effect: Install) -> Plan:
+        """The plan without the keepers before the first one that lends at once."""
+        plan = effect.plan
+        refused = [bool(self._donor_refuses(host, donor.peer, donor.stage, effect)) for donor in plan.donors[:-1]]
+        return replace(plan, donors=plan.donors[[*refused, False].index(False) :])
 
     def _over_line(self, donor: Host, stage: int, seconds: float) -> float:
         """How long the stage takes from this donor, whose line may be known; else `seconds`."""
@@ -151,7 +163,7 @@ class Rebuilding:
             self._install_failed(host, effect, None, "there is no compute process")
             return
         plan, base, falsely = effect.plan, effect.base, False
-        del host.installing[plan.stage]
+        serial = host.installing.pop(plan.stage)
         if plan.rung is Rung.INITIAL:
             if base.step:
                 raise Violation("I3", f"{host.peer} takes initial weights for {base}")
@@ -175,7 +187,11 @@ class Rebuilding:
                 return
             history = kept.history
         elif plan.copy is not None:
-            copy = self.world.by_id[plan.donors[-1].peer.id].copies[plan.stage]
+            keeper = plan.donors[0].peer
+            copy = self.world.by_id[keeper.id].copies[plan.stage]
+            if not plan.takes(copy_digest(plan.stage, copy)):
+                self._next_keeper(host, effect, keeper, serial)
+                return
             self.world.ledger.check_copy(str(host.peer), plan.stage, copy.version, copy.history, base)
             history = copy.history
         else:
@@ -201,6 +217,16 @@ class Rebuilding:
             self.world.on_installed(host, effect)
         self.world.deliver(host, Installed(plan.stage, base, 1000, 0.1, 0.1, f"{history:x}"))
 
+    def _next_keeper(self, host: Host, effect: Install, keeper: Peer, serial: int) -> None:
+        """What this one lent does not count."""
+        plan = effect.plan
+        host.installing[plan.stage] = serial
+        if len(plan.donors) == 1:
+            self._install_failed(host, effect, keeper, f"{keeper} has {OTHER_COPY}")
+            return
+        rest = replace(effect, plan=replace(plan, donors=plan.donors[1:]))
+        self._fetch(host, rest, serial, self.seconds, self.world.now)
+
     # -- copies
 
     def keep(self, host: Host, effect: Keep) -> None:
@@ -223,19 +249,37 @@ class Rebuilding:
         elif weights.version == effect.version:
             told = History(donor.participant.chronicle.after(effect.since))
             drawn = self.seconds * self.world.chance.random()
-            whole = self.world.now + (drawn if self.copy_seconds is None else self.copy_seconds)
-            self.world.at(whole, self._whole, (host, effect, serial, weights, told))
+            lent = self.world.now + (drawn if self.copy_seconds is None else self.copy_seconds)
+            whole = lent + self.world.chance.random() * self.world.delay_max
+            life = donor.compute_life
+            self.world.at(lent, self._lent, (host, effect, serial, weights, life))
+            self.world.at(whole, self._whole, (host, effect, serial, weights, life, told))
         elif weights.version.step < effect.version.step and seconds < 1.0:
             self.world.at(self.world.now + 0.1, self._freeze, (host, effect, serial, seconds + 0.1))
         else:
             self._keep_ends(host, effect, KeepFailed(stage, effect.version, "the donor is elsewhere"))
 
-    def _whole(self, host: Host, effect: Keep, serial: int, weights: Weights, told: History) -> None:
+    def _lends(self, host: Host, donor: Peer, life: int) -> Host | None:
+        """The donor, if what it sends still arrives. `life`: of the compute that has what is lent."""
+        other, pair, blocked = self.world.by_id[donor.id], (host.peer.id, donor.id), self.world.network.blocked
+        cut = pair in blocked or pair[::-1] in blocked
+        there = other.alive and not other.paused and other.peer == donor and other.compute_life == life
+        return other if there and not cut else None
+
+    def _lent(self, host: Host, effect: Keep, serial: int, weights: Weights, life: int) -> None:
+        """The donor has sent the last of it."""
+        stage, donor = effect.donor.stage, self._lends(host, effect.donor.peer, life)
+        if donor is not None and host.alive and host.copying.get(stage) == serial:
+            lent = LentCopy(stage, host.peer.id, weights.version, copy_digest(stage, weights))
+            self.world.deliver(donor, Lent(lent))
+
+    def _whole(
+        self, host: Host, effect: Keep, serial: int, weights: Weights, life: int, told: History
+    ) -> None:  # fmt: skip
         stage = effect.donor.stage
-        donor = self.world.by_id[effect.donor.peer.id]
         if not host.alive or host.copying.get(stage) != serial:
             return
-        if not donor.alive or donor.peer != effect.donor.peer:
+        if self._lends(host, effect.donor.peer, life) is None:
             self._keep_ends(host, effect, KeepFailed(stage, effect.version, "the donor is gone"))
             return
         host.copies[stage] = weights

@@ -292,7 +292,8 @@ class Scenario:
                 for member in self.world.live()
                 if member.peer in view.members()
                 for stage, copy in member.copies.items()
-                if base is None or copy.version.step <= base.step
+                if (base is None or copy.version.step <= base.step)
+                and host.participant.memory.lent.counts(member.peer, stage, copy.version)
             }
             if hopeless(set(range(self.settings.stage_count)) - exact - copied, self.settings.stages):
                 return waiting

@@ -23,7 +23,7 @@ from ftnode.node.weights.source import Borrower
 from ftnode.protocol.wire.frames import STATE_PROTOCOL
 from ftnode.protocol.words.messages import Commit
 from ftnode.protocol.words.settings import Settings
-from ftnode.protocol.words.types import Attempt, Peer, Version
+from ftnode.protocol.words.types import Attempt, LentCopy, Peer, Version
 
 CHUNK = 64  # bytes: 16 numbers
 BASE = Version(5, "c5", Attempt(1, 2))
@@ -144,12 +144,14 @@ class Host:
         self.commits: list[Commit] = []
         self.settings = SETTINGS
         self.exported: list[Exported] = []
+        self.lent: list[LentCopy] = []
         self.struck: list[str] = []
         self.members = {"newcomer"}
         self.donor = StateDonor(
             "run", self.arena, self.compute, lambda who, why: self.struck.append(why), self.exported.append, folder,
             copies=self.copies, allowed=lambda peer_id: peer_id in self.members, held=self._version,
             history=lambda since: tuple(commit for commit in self.commits if commit.step > since),
+            on_lent=self.lent.append,
         )  # fmt: skip
 
     def _version(self, stage: int) -> Version | None:

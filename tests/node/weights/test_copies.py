@@ -12,6 +12,7 @@ import trio
 import trio.testing
 
 from ftnode.node.links.streams import FrameReader, write_frame
+from ftnode.node.weights.copies import Copy
 from ftnode.node.weights.copy_fetching import Fetched
 from ftnode.protocol.wire.frames import Refusal, StateChunk, StateHeader, StateHistory
 from ftnode.protocol.words.effects import Install, Keep
@@ -48,10 +49,19 @@ async def keeper_of(nursery: trio.Nursery, holder: Host, effect: Keep, name: str
     holder.members.add("newcomer")
     fetched = await keeper.keeper(Network(nursery, holder)).fetch(effect)
     assert fetched.copy is not None, fetched.event
-    keeper.copies.held[effect.donor.stage] = fetched.copy
+    keeper.copies.held[effect.donor.stage], keeper.lent = fetched.copy, holder.lent
     await trio.testing.wait_all_tasks_blocked()
     assert not holder.compute.exports and holder.arena.free == holder.arena.slots
     return keeper
+
+
+def lost(keeper: Host) -> Install:
+    """The plan of a leader that has heard what the holder lent."""
+    return replace(LOST, plan=replace(LOST.plan, told=tuple(copy.digest for copy in keeper.lent)))
+
+
+def asked(effect: Install, donors: tuple[Donor, ...]) -> Install:
+    return replace(effect, plan=replace(effect.plan, donors=donors))
 
 
 def test_a_head_goes_through_its_keepers_memory_bit_by_bit() -> None:
@@ -60,7 +70,7 @@ def test_a_head_goes_through_its_keepers_memory_bit_by_bit() -> None:
         keeper = await keeper_of(nursery, holder, keep())
         assert keeper.copies.held[0].size == HEAD_BYTES and keeper.compute.calls == []
         newcomer = Host("newcomer")
-        outcome = await newcomer.installer(Network(nursery, keeper)).install(LOST)
+        outcome = await newcomer.installer(Network(nursery, keeper)).install(lost(keeper))
         assert isinstance(outcome.event, Installed)
         assert (outcome.copy_step, outcome.event.bytes_fetched) == (BASE.step, HEAD_BYTES)
         version, numbers, omega, count = newcomer.compute.stages[0]
@@ -90,7 +100,7 @@ def test_a_copy_is_of_the_commit_asked_for_though_the_holder_goes_on() -> None:
         keeper = await keeper_of(nursery, holder, keep())
         assert keeper.copies.held[0].header.version == BASE
         newcomer = Host("newcomer")
-        await newcomer.installer(Network(nursery, keeper)).install(LOST)
+        await newcomer.installer(Network(nursery, keeper)).install(lost(keeper))
         assert newcomer.compute.stages[0][1] == expected
 
     run(main)
@@ -99,7 +109,7 @@ def test_a_copy_is_of_the_commit_asked_for_though_the_holder_goes_on() -> None:
 def test_a_keeper_that_takes_the_stage_itself_needs_nobody() -> None:
     async def main(nursery: trio.Nursery) -> None:
         keeper = await keeper_of(nursery, Host("holder").holds(0, 7.0, 2.5), keep())
-        outcome = await keeper.installer(Network(nursery)).install(LOST)
+        outcome = await keeper.installer(Network(nursery)).install(lost(keeper))
         assert isinstance(outcome.event, Installed) and outcome.event.bytes_fetched == 0
         assert keeper.compute.stages[0][0] == LATER and [export.to for export in keeper.exported] == ["keeper"]
         assert keeper.arena.free == keeper.arena.slots
@@ -123,9 +133,9 @@ def test_the_next_keeper_is_asked_and_one_without_a_copy_says_so() -> None:
         empty, newcomer = Host("empty"), Host("newcomer")
         donors = tuple(Donor(0, Peer(name, 1), ()) for name in ("gone", "empty", "keeper"))
         network = Network(nursery, keeper, empty)
-        outcome = await newcomer.installer(network).install(replace(LOST, plan=replace(LOST.plan, donors=donors)))
+        outcome = await newcomer.installer(network).install(asked(lost(keeper), donors))
         assert isinstance(outcome.event, Installed) and [each.peer.id for each in outcome.donors] == ["keeper"]
-        outcome = await newcomer.installer(network).install(replace(LOST, plan=replace(LOST.plan, donors=donors[:2])))
+        outcome = await newcomer.installer(network).install(asked(lost(keeper), donors[:2]))
         assert outcome.event == InstallFailed(0, LATER, Peer("empty", 1), "no copy of stage 0 is kept here")
         assert network.struck == []
 
@@ -159,9 +169,83 @@ def test_who_is_lent_a_copy_has_it_whole_though_a_newer_one_comes() -> None:
             return take(**fields)
 
         newcomer.compute.install_chunk = swap  # type: ignore[method-assign]
-        outcome = await newcomer.installer(network).install(LOST)
+        outcome = await newcomer.installer(network).install(lost(keeper))
         assert isinstance(outcome.event, Installed)
         assert newcomer.compute.stages[0][1] == [7.0 + n for n in range(NUMBERS)]
+
+    run(main)
+
+
+def other_bytes(copy: Copy, index: int) -> Copy:
+    """With one bit of a chunk turned, and nothing that would show it."""
+    chunks = [bytearray(chunk) for chunk in copy.chunks]
+    chunks[index][0] ^= 1
+    hashes = tuple(hashlib.blake2b(chunk, digest_size=16).digest() for chunk in chunks)
+    return replace(copy, header=replace(copy.header, digest=""), chunks=tuple(chunks), hashes=hashes)
+
+
+LIES: dict[str, Callable[[Copy], Copy]] = {
+    "weights": lambda copy: other_bytes(copy, 0),
+    "moments": lambda copy: other_bytes(copy, -1),
+    "updates": lambda copy: replace(copy, header=replace(copy.header, step_count=10**6)),
+    "rate": lambda copy: replace(copy, header=replace(copy.header, rate_factor=100.0)),
+    "norm": lambda copy: replace(copy, header=replace(copy.header, norm_squared=1e9)),
+    "name": lambda copy: replace(copy, header=replace(copy.header, version=replace(BASE, commit="other"))),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_keeper_that_lends_another_copy_than_it_was_lent_is_refused(lie: str) -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        holder = Host("holder").holds(0, 7.0, 2.5)
+        liar, honest = await keeper_of(nursery, holder, keep(), "liar"), await keeper_of(nursery, holder, keep())
+        liar.copies.held[0] = LIES[lie](liar.copies.held[0])
+        newcomer, network = Host("newcomer"), Network(nursery, liar, honest)
+        donors = Donor(0, liar.peer, ()), Donor(0, honest.peer, ())
+        outcome = await newcomer.installer(network).install(asked(lost(honest), donors[:1]))
+        assert isinstance(outcome.event, InstallFailed) and outcome.event.donor == liar.peer
+        assert "liar has another copy than it was lent" in outcome.event.reason and 0 not in newcomer.compute.stages
+        outcome = await newcomer.installer(network).install(asked(lost(honest), donors))
+        assert isinstance(outcome.event, Installed) and [each.peer for each in outcome.donors] == [honest.peer]
+        assert newcomer.compute.stages[0][1] == holder.compute.stages[0][1]
+
+    run(main)
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_without_the_comparison_it_gets_in(lie: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Plan, "takes", lambda self, digest: True)
+
+    async def main(nursery: trio.Nursery) -> None:
+        liar = await keeper_of(nursery, Host("holder").holds(0, 7.0, 2.5), keep(), "liar")
+        liar.copies.held[0] = LIES[lie](liar.copies.held[0])
+        effect = asked(lost(liar), (Donor(0, liar.peer, ()),))
+        outcome = await Host("newcomer").installer(Network(nursery, liar)).install(effect)
+        assert isinstance(outcome.event, Installed)
+
+    run(main)
+
+
+def test_a_holder_says_what_it_lends_before_the_keeper_has_it_and_once_for_all_who_get_the_same() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        holder = Host("holder").holds(0, 7.0, 2.5)
+        await keeper_of(nursery, holder, keep())
+        await keeper_of(nursery, holder, keep())
+        (first, second) = holder.lent
+        assert first == second and (first.stage, first.version, first.keeper) == (0, BASE, "newcomer")
+        replica = Plan(0, Peer("newcomer", 1), Rung.REPLICA, keep_donors(), 1.0, "", None)
+        await Host("newcomer").installer(Network(nursery, holder)).install(Install(replica, BASE))
+        assert len(holder.lent) == 2, "nobody keeps that one"
+
+    run(main)
+
+
+def test_nothing_is_said_of_a_copy_that_breaks_off() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        holder = Host("holder").holds(0, 7.0, 2.5)
+        holder.compute.fails = "export_chunk"
+        fetched = await Host("keeper").keeper(Network(nursery, holder)).fetch(keep())
+        assert isinstance(fetched.event, KeepFailed) and holder.lent == []
 
     run(main)
 

@@ -25,7 +25,7 @@ from ftnode.node.weights.source import Borrower
 from ftnode.protocol.words.effects import Install, Keep
 from ftnode.protocol.words.events import Installed
 from ftnode.protocol.words.messages import Donor, Plan
-from ftnode.protocol.words.types import Attempt, Peer, Rung, Version
+from ftnode.protocol.words.types import Attempt, LentCopy, Peer, Rung, Version
 from tests.node.compute.computing import ATTEMPT, CONFIG, Direct, Port, direct, train
 from tests.node.weights.lending import SETTINGS, Network
 
@@ -40,7 +40,11 @@ class Node:
         self.peer, self.arena, self.compute = Peer(name, 1), arena, compute
         self.copies = CopyStore()
         self.exported: list[Exported] = []
-        self.donor = StateDonor("run", arena, compute, lambda who, why: None, self.exported.append, copies=self.copies)
+        self.lent: list[LentCopy] = []
+        self.donor = StateDonor(
+            "run", arena, compute, lambda who, why: None, self.exported.append, copies=self.copies,
+            on_lent=self.lent.append,
+        )  # fmt: skip
         borrower = Borrower(self.peer, SETTINGS, arena, network, self.donor, shape_of(config))
         self.keeper = CopyFetcher("run", borrower)
         self.installer = Installer("run", SETTINGS, arena, compute, borrower)
@@ -97,9 +101,9 @@ async def keep(keeper: Node, stage: int, step: int, parts: str, encoding: str) -
     keeper.copies.held[stage] = fetched.copy
 
 
-async def take(newcomer: Node, stage: int, rung: Rung, step: int, base: int) -> Installed:
+async def take(newcomer: Node, holder: Node, stage: int, rung: Rung, step: int, base: int) -> Installed:
     donors = (Donor(stage, Peer("keeper", 1), ()),)
-    plan = Plan(stage, newcomer.peer, rung, donors, 1.0, "kept", VERSIONS[step])
+    plan = Plan(stage, newcomer.peer, rung, donors, 1.0, "kept", VERSIONS[step], told=(holder.lent[-1].digest,))
     outcome = await newcomer.installer.install(Install(plan, VERSIONS[base]))
     assert isinstance(outcome.event, Installed), outcome.event
     assert outcome.copy_step == step
@@ -123,7 +127,7 @@ def test_a_head_comes_back_as_it_was_though_its_holder_went_on(precision: str, t
         await keep(keeper, 0, 2, "all", "raw")
         with pytest.raises(Exception, match="of step 3, not 2"):
             await holder.state(0, 2)
-        event = await take(newcomer, 0, Rung.HEAD, 2, 3)
+        event = await take(newcomer, holder, 0, Rung.HEAD, 2, 3)
         after, rebuilt = await newcomer.state(0, 3)
         assert rebuilt == state and event.digest == before["digest"] == after["digest"]
         assert (after["step_count"], after["rate_factor"], after["norm_squared"]) == (2, 1.0, before["norm_squared"])
@@ -145,7 +149,7 @@ def test_a_shadow_is_nearly_what_was_lost_and_outlives_compute(
         await restart()
         assert newcomer.copies.held[2].size < 0.6 * lost.nbytes
         keeper.copies.held = newcomer.copies.held
-        event = await take(newcomer, 2, Rung.SHADOW, 1, 1)
+        event = await take(newcomer, holder, 2, Rung.SHADOW, 1, 1)
         after, rebuilt = await newcomer.state(2, 1)
         weights, moments = np.split(np.frombuffer(rebuilt, precision), [lost.size])
         assert 0 < np.abs(weights - lost).max() <= tolerance * np.abs(lost).max()

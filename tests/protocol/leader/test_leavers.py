@@ -16,7 +16,7 @@ from ftnode.protocol.leader.replica_moves import ReplicaMoves
 from ftnode.protocol.situation import LetUsGo, MakeOffer, Outcome, Situation
 from ftnode.protocol.words.effects import Note, Search
 from ftnode.protocol.words.messages import Begin, StageReport
-from ftnode.protocol.words.types import Attempt, Copied, Peer, Version
+from ftnode.protocol.words.types import Attempt, Copied, LentCopy, Peer, Version
 from ftnode.protocol.words.view import View
 from tests.protocol.situations import (
     NOW,
@@ -315,6 +315,7 @@ def test_copies_of_others_make_a_stage_worth_less_and_its_own_do_not(keeper: Pee
     view, out = view_of((A,), (C,), (B,), (B,)), Outcome()
     reports = {keeper: replace(report(), copies=(Copied(3, 7, 0),))} if keeper is not None else {}
     role = leavers(view, B)
+    role._lent.hear(LentCopy(3, peer.id, replace(BASE, step=7), "d") for peer in reports)
     s = situation(view=view, settings=PACED, reports=reports, presences=standby(D, 3))
     role.announce(s, out, B, 30.0, 100.0)
     assert asked(role, s) == {D: (first,)}

@@ -18,7 +18,7 @@ from ftnode.protocol.situation import Beat, MakeOffer, Remember, SetTimer, Situa
 from ftnode.protocol.words.effects import Note
 from ftnode.protocol.words.messages import Answer, Begin, Donor, Plan
 from ftnode.protocol.words.records import Presence
-from ftnode.protocol.words.types import HEAD, Attempt, Peer, Rung, Version
+from ftnode.protocol.words.types import HEAD, Attempt, LentCopy, Peer, Rung, Version
 from ftnode.protocol.words.view import View
 from tests.protocol.beginnings import begun
 from tests.protocol.situations import NOW, SETTINGS, A, B, C, D, alive, situation, standby, view_of
@@ -245,6 +245,8 @@ def test_a_candidate_that_cannot_be_reached_is_asked_no_longer() -> None:
 def test_a_head_without_a_copy_halts_the_run(copied: tuple[tuple[int, Version], ...], possible: bool) -> None:
     view = view_of((), (B,), (C,))
     role, s = recruiting(view), led(standby(D, 0, copies=copied), view)
+    assert not role.rungs(s, [0])[0][0], "nobody but the keeper has told of it"
+    role.memory.lent.hear(LentCopy(0, D.id, version, "d") for _, version in copied)
     rungs = role.rungs(s, [0])
     assert rungs[0][0] is possible
     assert role.halt_reason(s, rungs).startswith("halted: ") is not possible
@@ -254,6 +256,7 @@ def test_a_copy_that_was_not_lent_too_often_is_not_counted_on() -> None:
     view, memory = view_of((), (B,), (C,)), LeaderMemory()
     role, s = recruiting(view), led(standby(D, 0, copies=((0, BASE),)), view)
     role.memory.broken = memory.broken
+    role.memory.lent.hear([LentCopy(0, D.id, BASE, "d")])
     donors = (Donor(0, D, ()),)
     plan = Plan(0, A, Rung.HEAD, donors, 1.0, "why", BASE)
     role.progress.begin = Begin(
@@ -286,5 +289,6 @@ def test_who_did_not_lend_is_not_asked_before_it_is_heard_again() -> None:
     view = view_of((), (B,), (C,))
     role, s = recruiting(view), led(standby(D, 0, copies=((0, BASE),)), view)
     role.memory.unheard[D] = NOW
+    role.memory.lent.hear([LentCopy(0, D.id, BASE, "d")])
     assert not role.rungs(s, [0])[0][0]
     assert role.rungs(situation(view=view, presences=s.presences, liveness=alive(D, now=NOW + 1.0)), [0])[0][0]

@@ -22,6 +22,7 @@ from ftnode.protocol.words.types import (
     Credit,
     Direction,
     Given,
+    LentCopy,
     Peer,
     Rung,
     Snapshot,
@@ -128,6 +129,11 @@ ODD_CREDITS: tuple[tuple[Credit, ...], ...] = (
     (Credit("a", 0, 1e13, 0),), (Credit("a" * 65, 0, 0.0, 0),), (Credit("a", 0, 0.0, 0), Credit("a", 0, 0.0, 0)),
     tuple(Credit(str(n), 0, 0.0, 0) for n in range(CREDITED_MAX + 2)),
 )  # fmt: skip
+LENT = LentCopy(1, "p", BASE, "d")
+ODD_LENT: tuple[tuple[LentCopy, ...], ...] = (
+    *((LENT._replace(stage=stage),) for stage in ODD_STAGES), *((LENT._replace(version=odd),) for odd in ODD_VERSIONS),
+    (LENT._replace(keeper="k" * 65),), (LENT._replace(digest=""),), (LENT._replace(digest="d" * 129),), (LENT,) * 5,
+)  # fmt: skip
 ODD_SHARES = (((PEERS[0], -1),), ((PEERS[0], HUGE),), tuple((PEERS[0], 0) for _ in range(2 * GROUP_MAX + 1)))
 ODD_RELAYED = (
     (("r", -1),), (("r", HUGE),), (("", 1),), (("r" * 65, 1),), (("r", 1), ("r", 1)),
@@ -155,6 +161,9 @@ ODD_ATTEMPTS = (Attempt(-2, 0), Attempt(0, -1), Attempt(HUGE, 0), Attempt(0, HUG
         (BEAT, "commits", [(replace(COMMIT, loss=1e30),), (replace(COMMIT, tokens=HUGE),)]),
         (BEAT, "commits", [(replace(COMMIT, norms=(1.0,) * (STAGES + 1)),)]),
         (BEAT, "commits", [(replace(COMMIT, given=given),) for given in ODD_GIVEN]),
+        (BEAT, "lent", ODD_LENT),
+        (BEGIN, "lent", ODD_LENT),
+        (BEGIN, "installs", [(replace(PLAN, told=told),) for told in (("d" * 129,), ("d",) * 9)]),
         (BEGIN, "credits", ODD_CREDITS),
         (READY, "results", [(ms.StageResult(1, 2.0, "h", shares),) for shares in ODD_SHARES]),
         (ms.Suspect("line", 3, PEERS[1], "silent", ""), "kind", ("", "other")),

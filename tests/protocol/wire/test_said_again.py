@@ -32,7 +32,18 @@ from ftnode.protocol.words import events as ev
 from ftnode.protocol.words import messages as ms
 from ftnode.protocol.words.errors import PeerError
 from ftnode.protocol.words.records import EPOCH_MAX, NAME_MAX, Presence
-from ftnode.protocol.words.types import RELAYS_TOLD_MAX, Attempt, Given, Peer, Recovered, Rung, Snapshot, Version
+from ftnode.protocol.words.settings import LENT_TOLD
+from ftnode.protocol.words.types import (
+    RELAYS_TOLD_MAX,
+    Attempt,
+    Given,
+    LentCopy,
+    Peer,
+    Recovered,
+    Rung,
+    Snapshot,
+    Version,
+)
 from ftnode.protocol.words.view import Lineage, View
 from tests.protocol.wire.test_admission import PEERS, SETTINGS, STRANGER, VIEW, fields_of, participant, some
 from tests.protocol.wire.test_ranges import BEAT, BEGIN, OFFER, PROMISE, READY, STATUS, WAITS
@@ -50,6 +61,11 @@ COMMITS = tuple(
     )
     for step in range(STEPS + 1)
 )  # fmt: skip
+LENT = tuple(
+    LentCopy(stage, f"{n}" * 64, Version(STEPS, "c" * NAME_MAX, Attempt(LAST, LAST)), "d" * NAME_MAX)
+    for stage in range(STAGES) for n in range(LENT_TOLD)
+)  # fmt: skip
+"""Of each stage as many as may be told."""
 LEADS = replace(BEAT, stages=(), copies=())
 TENSOR_BYTES = 8
 MOST_RELAYED = tuple((f"{n}" * 64, LAST) for n in range(RELAYS_TOLD_MAX))
@@ -106,11 +122,12 @@ def said(sender: Peer, message: ms.Message) -> ev.Received:
         of_base(Version(STEPS, "c" * NAME_MAX, Attempt(-1, 0))),
         replace(ANY_BEGIN, attempt=Attempt(LAST, LAST)),
         replace(ANY_BEGIN, commits=COMMITS),
+        replace(ANY_BEGIN, lent=LENT),
         replace(ANY_BEGIN, window=NUMBER_MAX),
         replace(ANY_BEGIN, paths=tuple((m, (MEMBER,) * (STAGES + 1)) for m in range(SETTINGS.microbatches))),
         BEGIN,
     ],
-    ids=["own stage", "everybody", "base", "end", "attempt", "commits", "window", "paths", "install"],
+    ids=["own stage", "everybody", "base", "end", "attempt", "commits", "lent", "window", "paths", "install"],
 )
 @pytest.mark.parametrize("me", [MEMBER, STANDBY], ids=["member", "standby"])
 def test_what_a_leader_begins_with(begin: ms.Begin, me: Peer) -> None:

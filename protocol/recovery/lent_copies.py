@@ -1,0 +1,62 @@
+"""Which copies count: those of which whoever held the stage said what it lent (rule 49).
+
+A holder that has lent a stage to a keeper knows the digest of the copy, and tells all members that it beats to. So do
+the leader's Begins, for those who did not hear it. A leader plans with no copy of which it has heard only from the
+keeper, and its plans name the digests that count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from ftnode.protocol.words.settings import LENT_OF_A_KEEPER, LENT_REMEMBERED, LENT_TOLD
+from ftnode.protocol.words.types import LentCopy, Peer, Version
+
+
+class LentCopies:
+    """What was lent to be kept. Of each stage the copies that were told of last, the last one at the end."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, list[LentCopy]] = {}
+
+    def hear(self, told: Iterable[LentCopy]) -> bool:
+        """From somebody whose word counts. True if there is news."""
+        news = False
+        for copy in told:
+            known = self._of.setdefault(copy.stage, [])
+            news = news or copy not in known
+            others = [each for each in known if each != copy]
+            same = [each for each in others if each.keeper == copy.keeper]
+            crowded_out = same[: max(0, len(same) + 1 - LENT_OF_A_KEEPER)]
+            kept = [each for each in others if each not in crowded_out]
+            self._of[copy.stage] = [*kept, copy][-LENT_REMEMBERED:]
+        return news
+
+    def newest(self, stages: Iterable[int]) -> tuple[LentCopy, ...]:
+        """Those that are told of these stages."""
+        return tuple(copy for stage in stages for copy in self._of.get(stage, ())[-LENT_TOLD:])
+
+    def stages(self) -> list[int]:
+        """Those of which any was lent."""
+        return sorted(self._of)
+
+    def counts(self, keeper: Peer, stage: int, version: Version) -> bool:
+        """A holder has said that it lent this."""
+        return any(copy.version == version for copy in self._to(keeper, stage))
+
+    def counts_of_step(self, keeper: Peer, stage: int, step: int) -> bool:
+        """As `counts`, for whoever knows no more than the step of it."""
+        return any(copy.version.step == step for copy in self._to(keeper, stage))
+
+    def digests(self, keepers: Collection[Peer], stage: int, version: Version, base: Version) -> tuple[str, ...]:
+        """Of this copy, and of those between it and the base that the keepers may have by now."""
+        found = {
+            copy.digest: None
+            for keeper in keepers
+            for copy in self._to(keeper, stage)
+            if copy.version == version or version.step < copy.version.step <= base.step
+        }
+        return tuple(found)
+
+    def _to(self, keeper: Peer, stage: int) -> Iterator[LentCopy]:
+        return (copy for copy in self._of.get(stage, ()) if copy.keeper == keeper.id)
