@@ -8,16 +8,17 @@ keeper, and its plans name the digests that count.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
 
 from ftnode.protocol.words.settings import LENT_OF_A_KEEPER, LENT_REMEMBERED, LENT_TOLD
 from ftnode.protocol.words.types import LentCopy, Peer, Version
 
 
+@dataclass(slots=True)
 class LentCopies:
     """What was lent to be kept. Of each stage the copies that were told of last, the last one at the end."""
 
-    def __init__(self) -> None:
-        self._of: dict[int, list[LentCopy]] = {}
+    _of: dict[int, list[LentCopy]] = field(default_factory=dict)
 
     def hear(self, told: Iterable[LentCopy]) -> bool:
         """From somebody whose word counts. True if there is news."""
