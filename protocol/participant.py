@@ -525,9 +525,9 @@ class Participant:
         """To a keeper that the Begin names: whoever else asks for copies would have us talk. All others hear of it at
         once, for we may be lost as soon as the copy is whole."""
         holder, lent = self.holder, (copy,)
-        named = (copy.stage, copy.keeper) in holder.copies.named
-        if named and copy.stage in self.mine and holder.lent.hear(lent) and self.view is not None:
-            self.memory.lent.hear(lent)
+        named = (copy.stage, copy.keeper) in holder.copies.named and copy.stage in self.mine
+        if named and self.view is not None and holder.lent.hear(lent, self.view.lineage.origin):
+            self.memory.lent.hear(lent, self.view.lineage.origin)
             self._beat_to(Beat(tuple(sorted(beats_to(self.view, self.me, self.settings.swap))), False))
 
     def _on_order(self, order: RollbackOrder) -> None:
@@ -577,8 +577,8 @@ class Participant:
             self.reports[sender] = heartbeat
             self.holder.moves.told(sender, heartbeat.done, self.now)
             if heartbeat.lent and self.view is not None:
-                holders = self.view.holders
-                self.memory.lent.hear(copy for copy in heartbeat.lent if sender in holders[copy.stage])
+                told = [copy for copy in heartbeat.lent if sender in self.view.holders[copy.stage]]
+                self.memory.lent.hear(told, self.view.lineage.origin, self.situation.highest_step + 1)
         if self.leader is not None:
             self.carry_out(self.leader.on_heartbeat(self.situation, sender, heartbeat))
         leads = self.view is not None and sender == self.view.leader
@@ -638,7 +638,7 @@ class Participant:
         if self.situation.of_view(message.lineage, message.view):
             for commit in message.commits:
                 self.chronicle.commit(commit, self.now)
-            self.memory.lent.hear(message.lent)
+            self.memory.lent.hear(message.lent, self.view.lineage.origin)
             self.chronicle.begin(message, self.view, self.now)
             self.carry_out(self.holder.on_begin(self.situation, message))
 

@@ -16,21 +16,28 @@ from ftnode.protocol.words.types import LentCopy, Peer, Version
 
 @dataclass(slots=True)
 class LentCopies:
-    """What was lent to be kept. Of each stage the copies that were told of last, the last one at the end."""
+    """What was lent to be kept: of each keeper the newest copies of a stage, and of each stage those that were told of
+    last, the last one at the end."""
 
     _of: dict[int, list[LentCopy]] = field(default_factory=dict)
+    _origin: str = ""
 
-    def hear(self, told: Iterable[LentCopy]) -> bool:
-        """From somebody whose word counts. True if there is news."""
+    def hear(self, told: Iterable[LentCopy], origin: str = "", up_to: int | None = None) -> bool:
+        """From somebody whose word counts, in lineages of this origin; what was told in others is forgotten. Nothing
+        after the step `up_to` can have been lent yet. True if there is news. An old word may come again late."""
         news = False
+        if origin != self._origin:
+            self._origin = origin
+            self._of.clear()
         for copy in told:
+            if up_to is not None and copy.version.step > up_to:
+                continue
             known = self._of.setdefault(copy.stage, [])
-            news = news or copy not in known
-            others = [each for each in known if each != copy]
-            same = [each for each in others if each.keeper == copy.keeper]
-            crowded_out = same[: max(0, len(same) + 1 - LENT_OF_A_KEEPER)]
-            kept = [each for each in others if each not in crowded_out]
-            self._of[copy.stage] = [*kept, copy][-LENT_REMEMBERED:]
+            every = [*(each for each in known if each != copy), copy]
+            same = sorted((each for each in every if each.keeper == copy.keeper), key=lambda each: each.version.step)
+            older = same[:-LENT_OF_A_KEEPER]
+            news = news or (copy not in known and copy not in older)
+            self._of[copy.stage] = [each for each in every if each not in older][-LENT_REMEMBERED:]
         return news
 
     def newest(self, stages: Iterable[int]) -> tuple[LentCopy, ...]:

@@ -51,6 +51,23 @@ def test_of_each_keeper_the_newest_are_remembered() -> None:
     assert known.counts_of_step(B, 2, 3) and LENT_OF_A_KEEPER == 2
 
 
+def test_an_old_word_that_comes_late_takes_no_newer_ones_place() -> None:
+    known = book(copy(3), copy(4), copy(5))
+    assert not known.hear([copy(2), copy(3)]) and known.newest([2]) == (copy(4), copy(5))
+
+
+def test_what_cannot_have_been_lent_yet_is_not_heard() -> None:
+    known = book(copy(4))
+    assert not known.hear([copy(1000), copy(1001)], up_to=5) and known.hear([copy(5)], up_to=5)
+    assert known.newest([2]) == (copy(4), copy(5))
+
+
+def test_another_origin_has_other_copies() -> None:
+    """After a restart from disks steps come again that were there before."""
+    known = book(copy(8), copy(9))
+    assert known.hear([copy(6)], "another") and known.newest([2]) == (copy(6),)
+
+
 def test_a_keeper_that_asks_for_copy_after_copy_crowds_nobody_out() -> None:
     known = book(copy(3, B), *(copy(step) for step in range(1, 100)))
     assert known.counts_of_step(B, 2, 3)
