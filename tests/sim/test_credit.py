@@ -121,7 +121,7 @@ def test_a_leader_that_had_not_heard_of_a_commit_asks_who_did_it(seed: int) -> N
 
 def test_newcomers_are_told_what_was_given_before_their_time() -> None:
     """The head is lost and comes back; who brought it is credited with it, and the dead keep what they gave."""
-    world = started(World(replace(LONG, head_every=1), 3, delay_max=0.01), 5)
+    world = started(World(replace(LONG, head_every=1), 1, delay_max=0.01), 5)
     gone = seen(world).holders[0][0]
     given = visits(world.by_id[seen(world).leader.id])[gone.id]
     world.kill(world.by_id[gone.id], "kill", silently=False)

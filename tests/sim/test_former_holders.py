@@ -136,7 +136,7 @@ def test_planted_only_the_first_view_of_a_lineage_tells_where_it_comes_from() ->
     def first(view: View, mine: View) -> bool:
         return view.previous == mine.digest()
 
-    with_planted(patched((former_holders, "descends", first), FORGETS), range(20, 30), 0.4)
+    with_planted(patched((former_holders, "descends", first), FORGETS), range(230, 240), 0.4)
 
 
 def test_planted_what_was_left_has_one_name() -> None:

@@ -21,8 +21,8 @@ SEEDS = int(os.environ.get("FTNODE_SEEDS", "300"))
 SEARCHED = 1030
 """When the core changes, so does what a seed meets. What none of the others meets is looked for in seeds up to this."""
 MEETING = (
-    320, 322, 329, 335, 336, 351, 377, 380, 383, 400, 402, 427, 434, 440, 454, 492, 524, 542, 557, 590, 600, 635, 645,
-    677, 704, 746, 855, 874, 909, 950, 1265, 1475, 1988,
+    320, 322, 329, 335, 336, 351, 377, 380, 383, 400, 402, 403, 406, 427, 434, 440, 454, 492, 524, 540, 542, 557, 590,
+    600, 635, 645, 677, 704, 746, 855, 874, 909, 919, 950, 1265, 1475, 1988,
     2019,
 )  # fmt: skip
 """With these, as many kinds of faults strike as in all seeds up to SEARCHED, and each pair of MUST_MEET is met twice,
