@@ -151,7 +151,7 @@ def odd_now_and_then(host: Host) -> None:
 
 
 @pytest.mark.parametrize("checks", [1e-3, 1.0])
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", SEEDS[:12])
 def test_honest_peers_are_never_accused_whatever_goes_wrong(
     seed: int, checks: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
