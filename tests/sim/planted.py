@@ -162,11 +162,6 @@ def nobody_yields() -> Any:
     return patched((view.Lineage, "beats", lambda self, other: False))
 
 
-def copies_cross_lineages() -> Any:
-    """A keeper that yields to another lineage still offers what its own one made (rule 16)."""
-    return patched((copies.OwnCopies, "forget", lambda self, lineages: []))
-
-
 def kept_before_it_is_whole() -> Any:
     """A keeper tells of a copy as soon as it has asked for it."""
     original = copies.OwnCopies.on_begin
@@ -437,7 +432,6 @@ BUGS: dict[str, tuple[Callable[[], Any], Sequence[str], int, int]] = {
         (keeps_what_is_lost, ("memory",), 1, 200),
         (nobody_yields, ("split", "partition"), 2, 200),
         (stale_begin, ("isolate", "one-way", "pause", "partition"), 1083, 2000),
-        (copies_cross_lineages, ("split", "adjacent"), 75, 1200),
         (kept_before_it_is_whole, ("head", "double", "adjacent"), 3, 200),
         (validation_swaps_too, ANY, 10, 200),
         (one_donor_is_enough, ("adjacent",), 2, 200),
