@@ -566,9 +566,10 @@ class Holder:
         assert s.view is not None
         self.made_in[event.stage] = s.view.lineage.id, self.origin
         if self.work is not None and self.begin is not None:
-            self.work.installed(self._usable(s, self.begin.base))
+            usable = self._usable(s, self.begin.base)
+            self.work.installed(usable)
             if self.work.may_check:
-                lot = self.trials.draw(s, self.begin, self._usable(s, self.begin.base))
+                lot = self.trials.draw(s, self.begin, usable)
                 out.extend(self.work.try_out(lot, s.now) if lot is not None else ())
                 self.work.untried.intersection_update(self.trials.stages)
         if event.stage in self.learning:

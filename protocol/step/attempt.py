@@ -138,7 +138,7 @@ class StepWork:
     @property
     def checking(self) -> bool:
         """What is done here of the step is not told before a check is over. It does not wait for a trial."""
-        return self._check is not None and not self._check.over and not self._check.trial
+        return not self.may_check and self.trial is None
 
     @property
     def may_check(self) -> bool:

@@ -110,9 +110,7 @@ class Check:
     def __init__(self, me: Peer, lot: Lot, view: View, begin: Begin, settings: Settings, holds: Holds) -> None:
         self.me, self.of, self.view, self.begin, self.settings = me, lot.of, view, begin, settings
         self.trial = bool(lot.learnt)
-        self.stages = (
-            shown_of(view, lot.learnt, lot.of, settings) if lot.learnt else checkable(view, me, lot.of, settings)
-        )
+        self.stages = shown_of(view, lot.learnt or view.stages_of(me), lot.of, settings)
         self.refuted, self.distance = "", 0.0
         """Of a trial: how what the peer passed on differs from what its visits give, and how far."""
         self._compared = 0

@@ -23,7 +23,7 @@ from ftnode.models.optimiser import OptimiserConfig
 from ftnode.models.stage import Stage, StageVersion
 from ftnode.protocol.step.boundary_norms import BoundaryNorms, Source
 from ftnode.protocol.words.types import Direction, Peer
-from tests.node.reduction.honest_parts import Draw, texts, windows, words
+from tests.node.reduction.honest_parts import Draw, drawn_as, texts
 
 MICROBATCHES: Final = 16
 STAGES: Final = 3
@@ -84,12 +84,9 @@ class Onlooker:
 def main(kinds: Sequence[str]) -> None:
     torch.set_num_threads(1)
     text = texts()
-    letters: Numbers = np.frombuffer(text, np.uint8)
     for kind in kinds:
-        tokens, sequences = (words(text, 4096), 1) if kind == "words" else (letters, 1 + (kind == "bytes"))
-        onlooker, vocabulary = Onlooker(), 4096 if kind == "words" else 256
-        products = "bfloat16" if kind == "few" else "float32"
-        train(windows(tokens, sequences, 64), vocabulary, products, onlooker.see)
+        onlooker = Onlooker()
+        train(*drawn_as(kind, text), onlooker.see)
         for (visit, direction), rows in sorted(onlooker.sizes.items()):
             means = np.array([np.mean(row) for row in rows])
             within = np.abs(np.array(rows) - means[:, None])

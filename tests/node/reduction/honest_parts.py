@@ -126,14 +126,19 @@ def measure(draw: Draw, vocabulary: int, products: str) -> dict[tuple[int, int],
     return found
 
 
+def drawn_as(kind: str, text: bytes) -> tuple[Draw, int, str]:
+    """How microbatches of a kind are drawn, the vocabulary, and in which numbers products are made."""
+    letters: Numbers = np.frombuffer(text, np.uint8)
+    tokens, sequences = (words(text, 4096), 1) if kind == "words" else (letters, 1 + (kind == "bytes"))
+    vocabulary, products = 4096 if kind == "words" else 256, "bfloat16" if kind == "few" else "float32"
+    return windows(tokens, sequences, 64), vocabulary, products
+
+
 def main(kinds: Sequence[str]) -> None:
     torch.set_num_threads(1)
     text = texts()
-    letters: Numbers = np.frombuffer(text, np.uint8)
     for kind in kinds:
-        tokens, sequences = (words(text, 4096), 1) if kind == "words" else (letters, 1 + (kind == "bytes"))
-        draw = windows(tokens, sequences, 64)
-        found = measure(draw, 4096 if kind == "words" else 256, "bfloat16" if kind == "few" else "float32")
+        found = measure(*drawn_as(kind, text))
         for (stage, members), seen in sorted(found.items()):
             sizes, cosines, sums = (np.array(numbers) for numbers in zip(*seen))
             print(
