@@ -476,6 +476,8 @@ class Participant:
                 self.carry_out(self.holder.on_show(self.situation, sender, message))
             case ms.Doubted():
                 self.carry_out(self.holder.on_doubted(self.situation, sender, message))
+            case ms.Judge():
+                self.carry_out(self.holder.on_judge(self.situation, sender, message))
             case ms.Certificate():
                 self._on_certificate(sender, message)
             case ms.Introduction():
@@ -621,6 +623,8 @@ class Participant:
                 outcome = leader.on_answer(s, sender, message)
             case ms.Poisoned():
                 outcome = leader.on_poisoned(s, sender, message)
+            case ms.Verdict():
+                outcome = leader.on_verdict(s, sender, message)
             case ms.Waits():
                 outcome = leader.on_waits(s, sender, message)
             case ms.Resign():

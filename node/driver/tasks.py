@@ -16,8 +16,9 @@ from typing import Any
 from ftnode.node.compute.group import ComputeGroup
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.node.ports import REASON_TEXT_MAX, ComputeError
+from ftnode.node.reduction.exchange import Noted
 from ftnode.node.reduction.reductions import Reductions
-from ftnode.protocol.words.effects import Backward, Forward, Recount, Reduce, Task, Weigh
+from ftnode.protocol.words.effects import NOT_SHOWN, Backward, Forward, Recount, Reduce, Task, Weigh
 from ftnode.protocol.words.events import Done, Event, SumOwed
 from ftnode.protocol.words.types import HEAD, Attempt, Handle, PartSeen
 
@@ -117,7 +118,7 @@ class TaskRunner:
         }  # fmt: skip
         if isinstance(task, Recount):
             self._compute.post(
-                "recount", answered, **fields, gradient=slots[1], of=list(task.of), passed_on=slots[2],
+                "recount", answered, **fields, gradient=slots[1], of=_apart(task), passed_on=slots[2],
                 handed_back=slots[3],
             )  # fmt: skip
             return
@@ -154,22 +155,31 @@ class TaskRunner:
         """Compute has what is right, and the sum's exchange what was given: both sketched with one key."""
         from ftnode.node.reduction.sketch import distance  # nodes that check nobody do without numpy
 
-        found = self.reductions.noted(task.stage, task.attempt, task.of) if self.reductions is not None else None
-        if found is None:
-            self._deliver(Done(task, None, 0.0, 0, "", "nothing of it was noted"))
-            return
-        sketch, parts = found
+        reductions = self.reductions
 
-        def answered(answer: dict[str, Any] | ComputeError) -> None:
-            if isinstance(answer, ComputeError):
-                self.check(answer)
+        def compare(found: Noted | str | None) -> None:
+            if found is None or isinstance(found, str):
+                reason = f"{NOT_SHOWN}: {found}" if found else "nothing of it was noted"
+                self._deliver(Done(task, None, 0.0, 0, "", reason[:REASON_TEXT_MAX]))
                 return
-            self._deliver(Done(task, None, distance(sketch.sums, answer["sums"]), 0, "", str(answer["fault"])))
+            sketch, parts = found
 
-        self._compute.post(
-            "weigh", answered, stage=task.stage, step=task.step, attempt=list(task.attempt), of=list(task.of),
-            key=sketch.key, parts=[list(part) for part in parts],
-        )  # fmt: skip
+            def answered(answer: dict[str, Any] | ComputeError) -> None:
+                if isinstance(answer, ComputeError):
+                    self.check(answer)
+                    return
+                away = 0.0 if answer["fault"] else distance(sketch.sums, answer["sums"])
+                self._deliver(Done(task, None, away, 0, "", str(answer["fault"])))
+
+            self._compute.post(
+                "weigh", answered, stage=task.stage, step=task.step, attempt=list(task.attempt), of=_apart(task),
+                key=sketch.key, parts=[list(part) for part in parts],
+            )  # fmt: skip
+
+        if reductions is None or task.shown_by is None:
+            compare(reductions.noted(task.stage, task.attempt, task.of) if reductions is not None else None)
+        else:
+            reductions.ask_for_part(task.stage, task.attempt, task.shown_by, task.of, compare)
 
     def _has_output(self, task: Task) -> bool:
         """Forward makes an activation but at the last visit, backward a gradient but at the first."""
@@ -184,6 +194,12 @@ class TaskRunner:
             return
         if answer.kind != "oom" or answer.stage < 0:
             self._fail(f"compute: {answer}")
+
+
+def _apart(task: Recount | Weigh) -> list[Any]:
+    """Under which name compute keeps what is done again: for our leader apart from what a check of our own did."""
+    judged = task.judged if isinstance(task, Recount) else task.shown_by is not None
+    return [*task.of, judged]
 
 
 def _number(answer: dict[str, Any], name: str) -> tuple[float, str]:

@@ -28,7 +28,7 @@ from ftnode.node.driver.trace_header import trace_header
 from ftnode.node.export.holders import holders_of
 from ftnode.node.export.server import STREAMS_MAX, ExportServer
 from ftnode.node.export.wire import EXPORT_PROTOCOL
-from ftnode.node.home.identity import Identity
+from ftnode.node.home.identity import Identity, verify
 from ftnode.node.home.name_card import NameCard, sign_name
 from ftnode.node.life.bottom_line import BottomLine
 from ftnode.node.life.departure import Departure
@@ -69,6 +69,7 @@ from ftnode.node.owner.join_options import JoinConfig, Running
 from ftnode.node.owner.left_note import note_left, told
 from ftnode.node.owner.offer import offer_of
 from ftnode.node.owner.running_note import RunningNote
+from ftnode.node.reduction.part_seals import PartSeals
 from ftnode.node.reduction.reductions import Reductions
 from ftnode.node.reduction.wire import REDUCE_PROTOCOL
 from ftnode.node.watch.alarms import only_here
@@ -170,7 +171,7 @@ class Node:
         self.departure = Departure(
             self._look, self.driver.clock, self.compute, self._deliver, self.speaking.say, self._note_running
         )
-        self.reductions = self.driver.tasks.reductions = self._reductions()
+        self.reductions = self.driver.tasks.reductions = self._reductions(identity)
         dumps = config.log_directory if config.dump_rebuilds else None
         self.donor = self._state_donor(manifest.run_id, dumps)
         self.shards, self.first = self._shards(), self._first_layers()
@@ -425,11 +426,12 @@ class Node:
             self.dead_connections.silences.broken(event.peer.id)
         self.driver.deliver(event)
 
-    def _reductions(self) -> Reductions:
+    def _reductions(self, identity: Identity) -> Reductions:
         manifest = self.config.manifest
         return Reductions(
             manifest.run_id, self.me, self.gradients, self.compute, self.transport, self._may_borrow,
             manifest.pipeline.sums, self.p2pd.relay_of,
+            PartSeals(manifest.run_id, identity.sign, verify) if manifest.trust.checks else None,
         )  # fmt: skip
 
     def _may_send_tensors(self, peer: Peer) -> bool:

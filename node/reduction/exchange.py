@@ -25,8 +25,19 @@ from ftnode.node.links.streams import STREAM_ERRORS, read_into, write_all
 from ftnode.node.links.undigested import asking
 from ftnode.node.ports import StreamOpener
 from ftnode.node.reduction.part_bounds import HOPELESS, PartBounds, Weighed, squared, sum_bound, told_norm
+from ftnode.node.reduction.part_seals import PartDigest, PartSeals
 from ftnode.node.reduction.piece_sum import PieceSum
-from ftnode.node.reduction.wire import REDUCE_PROTOCOL, ReduceReply, ReduceRequest, group_hash, hear, request_for
+from ftnode.node.reduction.wire import (
+    REDUCE_PROTOCOL,
+    SIGNATURE_BYTES,
+    PartReply,
+    ReduceReply,
+    ReduceRequest,
+    group_hash,
+    hear,
+    part_request_for,
+    request_for,
+)
 from ftnode.protocol.wire.frames import Refusal, clean_reason
 from ftnode.protocol.words.effects import Reduce
 from ftnode.protocol.words.errors import LocalError, PeerError
@@ -57,6 +68,8 @@ class TurnedAway(Exception):
         self.retry = retry
 
 
+Noted = tuple["Sketch", list[tuple[int, int]]]
+"""What one gave, as far as we see it, and which numbers of the gradient these are."""
 RelayOf = Callable[[trio.SocketStream], str]
 """PeerId of the relay that carries a stream; empty for a direct one."""
 
@@ -77,9 +90,10 @@ class Exchange:
 
     def __init__(
         self, task: Reduce, run: str, me: Peer, memory: memoryview, encoding: Encoding, streams: StreamOpener,
-        before: Exchange | None, relay_of: RelayOf = lambda stream: "",
+        before: Exchange | None, relay_of: RelayOf = lambda stream: "", seals: PartSeals | None = None,
     ) -> None:  # fmt: skip
-        """`memory`: of the numbers of `encoding`. `before`: a cancelled one that may touch it for a moment yet."""
+        """`memory`: of the numbers of `encoding`. `before`: a cancelled one that may touch it for a moment yet.
+        `seals`: in a run with checks."""
         counts = dict(task.group)
         self.contributors = tuple(peer for peer, count in task.group if count)
         if me not in counts or len(counts) != len(task.group) or not 0 < len(self.contributors) <= CONTRIBUTORS_MAX:
@@ -110,6 +124,15 @@ class Exchange:
         """Of each piece's sum, of what came."""
         self._have = [0] * len(self._pieces)
         """Bytes of each piece's sum that came."""
+        self._seals = seals
+        self._given: dict[int, PartDigest] = {}
+        """Of what we gave to each piece."""
+        self._taken: dict[int, PartDigest] = {}
+        """Of what each contributor gave to ours."""
+        self._shown: list[bytes] = []
+        """What whom we check gave to our piece, as it came, where somebody else might ask for it."""
+        self._signature = b""
+        """Of all that."""
         self._moved: dict[Peer, float] = {}
         """Since when what others owe us stands still: their parts of our piece, and the sums of theirs."""
         self._guests: dict[Peer, _Guest] = {}
@@ -164,10 +187,9 @@ class Exchange:
         parts = tuple(peer for k, peer in still if own is not None and not own.whole and own.taken(k) == own.done)
         return parts, tuple(peer for k, peer in still if self._have[k] < self._pieces[k].bytes)
 
-    def noted(self) -> tuple[Sketch, list[tuple[int, int]]] | None:
-        """What whom we check has given, as far as we see it, and which numbers of the gradient these are. That is its
-        part of the piece that we add up. Where nobody else contributes, it is the sum of its own piece, too, less what
-        we gave to that."""
+    def noted(self) -> Noted | None:
+        """What whom we check has given: its part of the piece that we add up. Where nobody else contributes, it is the
+        sum of its own piece, too, less what we gave to that."""
         seen = [self.contributors.index(self._me)] if self.count else []
         seen += [self._checked] if self._alone_with() else []
         if self._sketch is None or not self.complete or not seen:
@@ -273,7 +295,7 @@ class Exchange:
 
             async def contribute() -> None:
                 if self.count:
-                    await self._give(part, reply.taken, stream)
+                    await self._give(piece, reply.taken, stream)
 
             async def collect() -> None:
                 room = part.room()
@@ -318,14 +340,21 @@ class Exchange:
             self.refused = owner, f"the sum that {owner} made has a norm of {size:.2g}; {bound:.2g} is the most"
             self._gathering.cancel()
 
-    async def _give(self, part: Piece, at: int, stream: trio.SocketStream) -> None:
+    async def _give(self, piece: int, at: int, stream: trio.SocketStream) -> None:
         """What we contribute to a piece; every chunk has its deadline, and after it others have their turn."""
-        ours = self.contributors.index(self._me)
+        part, ours = self._pieces[piece], self.contributors.index(self._me)
+        digest = self._given.setdefault(piece, PartDigest())
         while at < part.bytes:
             await trio.lowlevel.checkpoint()
+            content, end = part.encode(at, part.chunk(at), ours), part.end(at)
+            parts = [content]
+            if self._seals is not None:
+                digest.add(at, content)
+                signature = self._seals.sign(self.task, piece, digest.digest()) if end == part.bytes else b""
+                parts.append(memoryview(signature))
             with trio.fail_after(IDLE_SECONDS):
-                await write_all(stream, [part.encode(at, part.chunk(at), ours)])
-            at = part.end(at)
+                await write_all(stream, parts)
+            at = end
 
     # As the owner of a piece.
 
@@ -358,6 +387,8 @@ class Exchange:
                         await read_into(stream, room)
                     if not room:
                         return
+                    if self._seals is not None:
+                        await self._signed(sender, source, own, room, stream)
                     own.filled(source)
                     self._came(stream, len(room))
                     self._moved[sender] = trio.current_time()
@@ -376,6 +407,70 @@ class Exchange:
                         at = end
 
             await side_by_side(take, give)
+
+    async def _signed(
+        self, sender: Peer, source: int, own: PieceSum, room: memoryview, stream: trio.SocketStream
+    ) -> None:
+        """The next chunk of a contribution is here. After the last one comes its signature. Raises one of FAULTS."""
+        assert self._seals is not None
+        at, digest = own.taken(source), self._taken.setdefault(source, PartDigest())
+        last, signature = at + len(room) == own.piece.bytes, bytearray(SIGNATURE_BYTES)
+        noted = source == self._checked and not self._alone_with()
+        if noted:
+            self._shown[at // own.piece.end(0) :] = [bytes(room)]
+        if not last:
+            digest.add(at, room)
+            return
+        with trio.fail_after(IDLE_SECONDS):
+            await read_into(stream, memoryview(signature))
+        piece = self.contributors.index(self._me)
+        if not self._seals.is_by(sender, self.task, piece, digest.digest(room), bytes(signature)):
+            raise PeerError("a part of a sum with a signature that is not its own")
+        self._signature = bytes(signature) if noted else self._signature
+
+    # For who is asked about another one (rule 50).
+
+    async def show(self, of: Peer, stream: trio.SocketStream) -> None:
+        """What whom we check gave to our piece. Raises one of FAULTS."""
+        if of != self.task.checked or not self._signature:
+            raise TurnedAway("nothing of it was noted", retry=False)
+        await say(stream, PartReply(self._signature))
+        for content in self._shown:
+            with trio.fail_after(IDLE_SECONDS):
+                await write_all(stream, [memoryview(content)])
+
+    async def ask_for_part(self, owner: Peer, of: Peer) -> Noted:
+        """What one contributor gave to the piece of another one, as the latter shows it. Raises one of FAULTS."""
+        if self._seals is None or owner not in self.contributors or of not in self.contributors:
+            raise TurnedAway("it adds nothing up", retry=False)
+        from ftnode.node.reduction.sketch import Sketch
+
+        place = self.contributors.index(owner)
+        piece, sketch, digest = self._pieces[place], Sketch(secrets.randbits(64)), PartDigest()
+        stream = await self._streams.open(owner.id, REDUCE_PROTOCOL)
+        try:
+            with trio.fail_after(REPLY_SECONDS):
+                await say(stream, part_request_for(self.task, self._run, self._me.nonce, of))
+                reply = await hear(stream)
+            if isinstance(reply, Refusal):
+                raise TurnedAway(clean_reason(reply.reason), reply.retry)
+            if not isinstance(reply, PartReply):
+                raise PeerError("an answer to a PartRequest that is none")
+            room, at = piece.room(), 0
+            while at < piece.bytes:
+                content = room[: piece.end(at) - at]
+                with trio.fail_after(IDLE_SECONDS):
+                    await read_into(stream, content)
+                piece.check(content)
+                digest.add(at, content)
+                sketch.add(piece.position(at), piece.decode(at, content))
+                at = piece.end(at)
+                await trio.lowlevel.checkpoint()
+        finally:
+            stream.socket.close()
+        if not self._seals.is_by(of, self.task, place, digest.digest(), reply.signature):
+            raise PeerError(f"a part of a sum that {of} has not signed")
+        return sketch, [(piece.first, piece.first + len(piece.numbers))]
 
 
 def pieces_of(memory: memoryview, count: int, encoding: Encoding, sum_name: tuple[object, ...]) -> list[Piece]:

@@ -15,18 +15,20 @@ import trio
 
 from ftnode.node.links.link import describe
 from ftnode.node.links.side_messages import say
+from ftnode.node.links.undigested import asking
 from ftnode.node.machine.gradient_memory import GradientMap
 from ftnode.node.ports import ComputeError, ComputePort, StreamOpener
-from ftnode.node.reduction.exchange import FAULTS, Exchange, RelayOf, TurnedAway
+from ftnode.node.reduction.exchange import FAULTS, Exchange, Noted, RelayOf, TurnedAway
+from ftnode.node.reduction.part_seals import PartSeals
 from ftnode.node.reduction.piece_sum import Signal
-from ftnode.node.reduction.wire import ReduceRequest, hear
+from ftnode.node.reduction.wire import REDUCE_PROTOCOL, PartRequest, ReduceRequest, hear
 from ftnode.protocol.wire.frames import Refusal
 from ftnode.protocol.words.effects import Reduce
 from ftnode.protocol.words.errors import LocalError, PeerError
 from ftnode.protocol.words.types import Attempt, Peer
 
 if TYPE_CHECKING:
-    from ftnode.node.reduction.sketch import Sketch
+    pass
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +40,7 @@ EARLY_MAX: Final = 128
 GIVE_UP_SECONDS: Final = 600.0
 """Long after a core that is well has had another view."""
 WATCH_SECONDS: Final = 1.0
+ASK_AGAIN_SECONDS: Final = 0.5
 Answered = Callable[[dict[str, Any] | ComputeError], None]
 Owed = Callable[[tuple[Peer, ...], tuple[Peer, ...]], None]
 """Gets who owes a part, and who owes a sum, whenever that changes."""
@@ -49,13 +52,13 @@ class Reductions:
     def __init__(
         self, run: str, me: Peer, memory: GradientMap, compute: ComputePort, streams: StreamOpener,
         allowed: Callable[[str], bool] = lambda peer_id: True, encoding: str = "exact",
-        relay_of: RelayOf = lambda stream: "",
+        relay_of: RelayOf = lambda stream: "", seals: PartSeals | None = None,
     ) -> None:  # fmt: skip
-        """`allowed`: may a PeerId wait here for a reduction that our core does not know yet? `encoding`: the manifest's
-        pipeline.sums. `relay_of`: who carries a stream."""
+        """`seals`: in a run with checks. `allowed`: may a PeerId wait here for a reduction that our core does not know
+        yet? `encoding`: the manifest's pipeline.sums. `relay_of`: who carries a stream."""
         self._run_id, self._me = run, me
         self._memory, self._compute, self._streams = memory, compute, streams
-        self._allowed, self._encoding, self._relay_of = allowed, encoding, relay_of
+        self._allowed, self._encoding, self._relay_of, self._seals = allowed, encoding, relay_of, seals
         self._exchanges: dict[int, Exchange] = {}
         self._ending: dict[int, Exchange] = {}
         """Cancelled ones, which may touch the memory for a moment yet."""
@@ -84,7 +87,9 @@ class Reductions:
         self.give_up(task.stage)
         memory, before = self._memory.view(task.stage), self._ending.pop(task.stage, None)
         encoding = encoding_of(self._encoding, self._memory.number_bytes)
-        exchange = Exchange(task, self._run_id, self._me, memory, encoding, self._streams, before, self._relay_of)
+        exchange = Exchange(
+            task, self._run_id, self._me, memory, encoding, self._streams, before, self._relay_of, self._seals
+        )
         self._exchanges[task.stage] = exchange
         self._nursery.start_soon(self._reduce, exchange, answered)
         self._nursery.start_soon(self._watch, exchange, owed)
@@ -97,12 +102,38 @@ class Reductions:
             exchange.cancel()
             self._ending[stage] = exchange
 
-    def noted(self, stage: int, attempt: Attempt, of: Peer) -> tuple[Sketch, list[tuple[int, int]]] | None:
+    def noted(self, stage: int, attempt: Attempt, of: Peer) -> Noted | None:
         """What a peer gave to the stage's sum, as of Exchange; None where no note was taken."""
         exchange = self._exchanges.get(stage)
         if exchange is None or (exchange.task.attempt, exchange.task.checked) != (attempt, of):
             return None
         return exchange.noted()
+
+    def ask_for_part(
+        self, stage: int, attempt: Attempt, owner: Peer, of: Peer, answered: Callable[[Noted | str], None]
+    ) -> None:
+        """What one gave to another's piece of the stage's sum, as that one shows it; or why it does not."""
+        exchange = self._exchanges.get(stage)
+        if exchange is None or exchange.task.attempt != attempt or self._nursery is None:
+            answered("there is no such sum here")
+            return
+        self._nursery.start_soon(self._ask_for_part, exchange, owner, of, answered)
+
+    async def _ask_for_part(
+        self, exchange: Exchange, owner: Peer, of: Peer, answered: Callable[[Noted | str], None]
+    ) -> None:
+        found: Noted | str = ""
+        for pause in (0.0, ASK_AGAIN_SECONDS):
+            await trio.sleep(pause)
+            try:
+                with asking(owner.id, REDUCE_PROTOCOL, FAULTS):
+                    found = await exchange.ask_for_part(owner, of)
+                break
+            except FAULTS as error:
+                found = f"{owner} shows nothing that {of} gave: {describe(error)}"
+                if isinstance(error, TurnedAway) and not error.retry:
+                    break
+        answered(found)
 
     def replace(self, stage: int) -> None:
         """The stage is reduced alone now."""
@@ -169,10 +200,13 @@ class Reductions:
         try:
             with trio.fail_after(REQUEST_SECONDS):
                 request = await hear(stream)
-            if not isinstance(request, ReduceRequest) or request.stage >= len(self._memory.numbers):
-                raise PeerError("a stream that does not begin with a proper ReduceRequest")
+            if not isinstance(request, ReduceRequest | PartRequest) or request.stage >= len(self._memory.numbers):
+                raise PeerError("a stream that does not begin with a proper request")
             sender = Peer(peer_id, request.nonce)
             try:
+                if isinstance(request, PartRequest):
+                    await self._whole(sender, request).show(request.of, stream)
+                    return
                 exchange = await self._awaited(sender, request)
                 await exchange.serve(sender, request, stream)
             except TurnedAway as refusal:
@@ -207,6 +241,16 @@ class Reductions:
             if self._early.get(place) is scope:
                 del self._early[place]
         raise TurnedAway("this reduction has not begun here", retry=True)
+
+    def _whole(self, sender: Peer, request: PartRequest) -> Exchange:
+        """The sum that is meant, which is here. Raises TurnedAway."""
+        exchange = self._exchanges.get(request.stage)
+        here = exchange is not None and exchange.complete and request.run == self._run_id
+        if exchange is None or not here or exchange.order != (request.view, request.step, request.attempt):
+            raise TurnedAway("there is no such sum here", retry=True)
+        if sender not in dict(exchange.task.group) or request.group != exchange.group:
+            raise TurnedAway("not of the group", retry=False)
+        return exchange
 
     def _begun(self, sender: Peer, request: ReduceRequest) -> Exchange | None:
         """The reduction that is meant; None while our core does not want it. Raises Turned when it wants a later."""

@@ -5,6 +5,12 @@
     member → owner   its contribution to the piece, from byte `taken` on, unless it contributes nothing
     owner → member   the sum, from byte `have` on, as it grows
 
+In a run with checks the contribution's signature follows its last chunk (part_seals.py). Whoever is asked about one
+that is said to lie has the owner show what that one gave (rule 50):
+
+    member → owner   PartRequest
+    owner → member   PartReply, and the contribution; or a Refusal, and the end
+
 No length is the sender's choice: a piece's bounds follow from the manifest and the group. A frame is 4 bytes length,
 then msgpack; a stream that broke is opened again and goes on where the other side says.
 """
@@ -58,8 +64,33 @@ class ReduceReply:
     share: float = 1.0
 
 
-Said = ReduceRequest | ReduceReply | Refusal
-SAID: Final[dict[str, type]] = {kind.__name__: kind for kind in (ReduceRequest, ReduceReply, Refusal)}
+@dataclass(frozen=True, slots=True)
+class PartRequest:
+    """Show me what `of` gave to your piece of this sum."""
+
+    run: str
+    nonce: int
+    stage: int
+    step: int
+    attempt: Attempt
+    view: int
+    group: bytes
+    of: Peer
+
+
+@dataclass(frozen=True, slots=True)
+class PartReply:
+    """It follows, all of it. `signature`: by `of`."""
+
+    signature: bytes
+
+
+Said = ReduceRequest | ReduceReply | PartRequest | PartReply | Refusal
+SAID: Final[dict[str, type]] = {
+    kind.__name__: kind for kind in (ReduceRequest, ReduceReply, PartRequest, PartReply, Refusal)
+}
+SIGNATURE_BYTES: Final = 64
+"""Ed25519 (RFC 8032)."""
 
 
 def group_hash(group: tuple[tuple[Peer, int], ...]) -> bytes:
@@ -70,6 +101,10 @@ def request_for(task: Reduce, run: str, nonce: int, piece: int, have: int, norm:
     return ReduceRequest(
         run, nonce, task.stage, task.step, task.attempt, task.view, group_hash(task.group), piece, have, norm
     )
+
+
+def part_request_for(task: Reduce, run: str, nonce: int, of: Peer) -> PartRequest:
+    return PartRequest(run, nonce, task.stage, task.step, task.attempt, task.view, group_hash(task.group), of)
 
 
 async def hear(stream: trio.SocketStream) -> Said:
@@ -83,4 +118,10 @@ async def hear(stream: trio.SocketStream) -> Said:
             raise PeerError("a ReduceRequest with a norm that is none")
     elif isinstance(said, ReduceReply) and not 0 <= said.share <= 1:
         raise PeerError("a ReduceReply with a share that is none")
+    elif isinstance(said, PartRequest):
+        named = (said.nonce, said.stage, said.step, said.view)
+        if len(said.group) != GROUP_HASH_BYTES or not all(0 <= count < COUNT_MAX for count in named):
+            raise PeerError("a PartRequest for what cannot be")
+    elif isinstance(said, PartReply) and len(said.signature) != SIGNATURE_BYTES:
+        raise PeerError("a PartReply with a signature that is none")
     return said

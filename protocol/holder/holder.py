@@ -33,6 +33,7 @@ from ftnode.protocol.words.messages import (
     Begin,
     Boundary,
     Doubted,
+    Judge,
     Roll,
     Rolled,
     Share,
@@ -617,6 +618,13 @@ class Holder:
         named = self.begin is not None and any(peer == sender for _, peer in self.begin.learners)
         here = self.work is not None and s.of_view(show.lineage, show.view) and (sender in s.members or named)
         return self.work.on_show(sender, show) if here and self.work is not None else []
+
+    def on_judge(self, s: Situation, sender: Peer, judge: Judge) -> Sequence[Effect]:
+        """Rule 50, from our leader."""
+        if s.view is None or sender != s.view.leader or not s.of_view(judge.lineage, judge.view):
+            return []
+        here = s.member and self.work is not None and judge.stage in s.mine and judge.accused in s.members
+        return self.work.judge(judge, s.now) if here and self.work is not None else []
 
     def on_doubted(self, s: Situation, sender: Peer, doubted: Doubted) -> Outcome:
         return self._watching.on_doubted(s, sender, doubted, self.begin)

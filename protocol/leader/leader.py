@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from ftnode.protocol.chronicle import Chronicle
+from ftnode.protocol.leader.cases import Cases
 from ftnode.protocol.leader.disputes import Suspects
 from ftnode.protocol.leader.duty import Duty
 from ftnode.protocol.leader.leader_memory import LeaderMemory
@@ -35,7 +36,7 @@ from ftnode.protocol.step.work_split import Paths, Shares, divide, repair
 from ftnode.protocol.views.ballot import Balloting
 from ftnode.protocol.views.lineage_rank import ABOUT
 from ftnode.protocol.views.succession import next_view
-from ftnode.protocol.words.effects import Committed, Expose
+from ftnode.protocol.words.effects import Committed
 from ftnode.protocol.words.messages import (
     HALTED,
     NOT_LENT,
@@ -52,6 +53,7 @@ from ftnode.protocol.words.messages import (
     Saved,
     Status,
     Suspect,
+    Verdict,
     Waits,
     bare,
 )
@@ -92,6 +94,7 @@ class Leader:
         self._vacant = bool(view.vacancies())
         progress = self.progress
         self.losses = Losses(view, memory, progress, s.settings)
+        self.cases = Cases(view, memory, self.losses)
         self.duty = Duty(s, view, memory, progress, self.losses)
         self.moves = ReplicaMoves(view, memory, self.losses, s.now)
         self.learners = Learners(s, view, memory, progress, self.losses, self.moves)
@@ -541,46 +544,7 @@ class Leader:
             if spoilt.replaced & {*stages} and peer not in disputes.marked:
                 continue
             spoilt.replaced |= {*stages}
-            self._let_go(s, out, peer, suspects, reason)
-
-    def _let_go(self, s: Situation, out: Outcome, peer: Peer, suspects: Suspects, reason: str) -> None:
-        """Of the suspects this one goes. We ourselves stay, without our stages."""
-        self.memory.disputes.settle(self.view, peer, suspects)
-        if peer != s.me:
-            self.losses.lose(s, out, peer, reason)
-            return
-        for stage in self.view.stages_of(peer):
-            self.losses.give_up(s, out, stage, peer, reason)
-
-    def _expose(self, s: Situation, out: Outcome, sender: Peer, poisoned: Poisoned) -> bool:
-        """Rule 42: one of a group has done again what another did. Whoever is told to lie goes, unless the other one
-        was at odds with somebody before. Between somebody new and an older one the older one's word counts, once
-        without being remembered (rule 45). False where the accuser is the new one, or both are not there (any more).
-        The word of a member that learns the stage (rule 48) counts as that of a holder."""
-        accused, group, new = poisoned.giver, self.view.holders[poisoned.stage], s.new(s.members)
-        if sender not in group and (poisoned.stage, sender) in self.learners.named():
-            if accused not in group or sender in new:
-                return True
-            group = (*group, sender)
-        if accused is None or accused == sender or not {accused, sender} <= s.members & {*group}:
-            return False
-        if sender in new and accused not in new:
-            out.note("doubt", f"{sender}, which is new, says: {poisoned.reason}", peer=sender.id)
-            return False
-        if not self.losses.gone.keys() & {accused, sender}:
-            suspects, disputes = Suspects(frozenset({accused, sender}), frozenset({accused})), self.memory.disputes
-            # What it says of this one is no news; and once it is believed of somebody new.
-            again = disputes.exposed_by(accused, sender) or (
-                accused in new and sender not in new and disputes.believe(sender)
-            )
-            peer = accused if again else disputes.choose(self.view, suspects)
-            out.note("liar", f"{sender} says: {poisoned.reason}", peer=accused.id, step=str(poisoned.step))
-            reason = f"it is at odds with another holder, who says: {poisoned.reason}"
-            self._let_go(s, out, peer, Suspects(frozenset({peer})) if again else suspects, reason)
-            if peer == accused:
-                disputes.expose(accused, sender, s.now, s.settings.lease_seconds)
-                out += [Expose(accused)] if accused.id in s.crowds.vouchers else []
-        return True
+            self.losses.let_go(s, out, peer, suspects, reason)
 
     def on_poisoned(self, s: Situation, sender: Peer, poisoned: Poisoned) -> Outcome:
         """Rule 25: one retry under a new attempt, then the step is skipped. A validation has no score then."""
@@ -593,13 +557,21 @@ class Leader:
             self.chronicle.unscored = begin.base.step
             out.note("poisoned", f"no validation of step {begin.base.step}: {poisoned.reason}")
             self._begin(s, out, begin.base, begin.skipped, begin.installs, None, begin.skip)
-        elif poisoned.distance and self._expose(s, out, sender, poisoned):
+        elif poisoned.distance and self._accuse(s, out, sender, poisoned, begin):
             pass
         elif begin.training and self.memory.poisonings(begin.step) < TRIES + SKIPS:
             self.memory.spoilt.name(begin.step, self._suspects(s, sender, poisoned))
             why = f"stage {poisoned.stage}, microbatch {poisoned.microbatch}: {poisoned.reason}"
             self._again(s, out, begin, why)
         return out
+
+    def _accuse(self, s: Situation, out: Outcome, sender: Peer, poisoned: Poisoned, begin: Begin) -> bool:
+        group = self.view.holders[poisoned.stage]
+        learns = sender not in group and (poisoned.stage, sender) in self.learners.named()
+        return self.cases.accuse(s, out, sender, poisoned, begin, learns)
+
+    def on_verdict(self, s: Situation, sender: Peer, verdict: Verdict) -> Outcome:
+        return self.cases.on_verdict(s, sender, verdict)
 
     def _suspects(self, s: Situation, sender: Peer, poisoned: Poisoned) -> Suspects:
         """Who may be to blame: who names it, and who gave it the numbers, by its word; of a sum the whole group, or who
@@ -750,7 +722,8 @@ class Leader:
                     out.send(peer, progress.begin)
         if not progress.finished:
             out.extend(self.losses.beat(s))
-            if self.leavers.held_since is None and not (self._vacant or balloting.proposing):
+            out.extend(self.cases.beat(s))
+            if self.leavers.held_since is None and not (self._vacant or balloting.proposing or self.cases):
                 out.extend(self.duty.beat(s))
             held = self.leavers.held_since
             out.extend(self.leavers.beat(s))

@@ -113,6 +113,15 @@ class Losses:
         text = f"{peer} with {names_of(stages) or 'no stage'} is lost ({reason})"
         out.note("lost", text, peer=peer.id, stages=", ".join(map(str, stages)))
 
+    def let_go(self, s: Situation, out: Outcome, peer: Peer, suspects: Suspects, reason: str) -> None:
+        """Of the suspects this one goes. We ourselves stay, without our stages."""
+        self.memory.disputes.settle(self.view, peer, suspects)
+        if peer != s.me:
+            self.lose(s, out, peer, reason)
+            return
+        for stage in self.view.stages_of(peer):
+            self.give_up(s, out, stage, peer, reason)
+
     def expel(self, s: Situation, out: Outcome, behind: tuple[Peer, ...], base: Version) -> None:
         """A peer that says it is behind a commit that needed its Ready: theirs to answer for. When it is us, those who
         speak of the commit."""

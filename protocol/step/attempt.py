@@ -12,15 +12,16 @@ from dataclasses import replace
 
 from ftnode.protocol.liveness.deadlines import Deadlines
 from ftnode.protocol.step.boundary_norms import Source
-from ftnode.protocol.step.check import Check, Lot
+from ftnode.protocol.step.check import Check, Lot, lot_of
 from ftnode.protocol.step.group import Groups
 from ftnode.protocol.step.line_pace import LinePace
 from ftnode.protocol.step.outbox import Outbox, OwedTensor, fits, key_of
 from ftnode.protocol.step.routes import choose_path, furthest, last_visit, maker_of, route_of
 from ftnode.protocol.step.task_order import COMPUTE_AHEAD, LiveActivations, Pace, TaskQueue
 from ftnode.protocol.step.tensor_holds import READ, RESEND, SEEN, Holds, TensorKey
-from ftnode.protocol.wire.admission import WAITS_ON_GROUPS_MAX
+from ftnode.protocol.wire.admission import REASON_MAX, WAITS_ON_GROUPS_MAX
 from ftnode.protocol.words.effects import (
+    NOT_SHOWN,
     Backward,
     Compute,
     Effect,
@@ -34,13 +35,29 @@ from ftnode.protocol.words.effects import (
     Weigh,
 )
 from ftnode.protocol.words.events import Done
-from ftnode.protocol.words.messages import Begin, Boundary, Poisoned, Ready, Share, Show, StageResult, Stored, Wait
+from ftnode.protocol.words.messages import (
+    Begin,
+    Boundary,
+    Judge,
+    Poisoned,
+    Ready,
+    Share,
+    Show,
+    StageResult,
+    Stored,
+    Verdict,
+    Wait,
+)
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import HEAD, RELAYS_TOLD_MAX, Direction, Handle, Peer
 from ftnode.protocol.words.view import View
 
 FORWARD, BACKWARD = Direction.FORWARD, Direction.BACKWARD
 
+JUDGED_MAX = 4
+"""Cases that wait, the newest."""
+SHOWN_TIMES = 2
+"""Each tensor to each peer: for a check of its own, and for the leader."""
 Path = tuple[Peer, ...]
 """Who serves each visit."""
 
@@ -65,8 +82,10 @@ class StepWork:
         self.groups = Groups(me, view, begin, settings)
         self.untried = {*untried}
         self._check = Check(me, lot, view, begin, settings, self._holds) if lot is not None else None
-        self._shown: set[tuple[Peer, TensorKey]] = set()
-        """Who was shown what of others, or will be."""
+        self._to_judge: list[Judge] = []
+        """What our leader wants to know besides what is looked at now."""
+        self._shown = Counter[tuple[Peer, TensorKey]]()
+        """Who was shown what of others, or will be, and how often."""
         self._curious: dict[TensorKey, list[Peer]] = {}
         """Who wants to see what was made for us, and is not here yet."""
         self._pace, self._line, self._others = pace, line, others
@@ -217,16 +236,22 @@ class StepWork:
     # -- scheduling
 
     @property
+    def _stopped(self) -> bool:
+        """Nothing of the attempt counts any more. Where we only say that a part of it is a lie, it may go on in another
+        view, and we may be asked about others."""
+        return self.poison is not None and not self.poison.distance
+
+    @property
     def can_advance(self) -> bool:
         """There is something to admit, or a task that compute has room for. Asked at every event, so it is cheap."""
-        if self.poison is not None:
+        if self._stopped:
             return False
         return bool(self._to_admit) or (len(self._running) < COMPUTE_AHEAD and len(self._queue) > 0)
 
     def advance(self, now: float, admits: bool) -> list[Effect]:
         """Give tasks to compute, and admit what the window allows, if `admits`: a path that is chosen after the leader
         was told of our paths would not be repaired."""
-        if self.poison is not None:
+        if self._stopped:
             return []
         effects: list[Effect] = []
         while admits and self._to_admit and len(self._inflight) < self.begin.window and HEAD in self._installed:
@@ -446,6 +471,25 @@ class StepWork:
                 self._check.told(stage, self.groups.visits_of(stage, lot.of), now)
         return self._go_on_checking()
 
+    def judge(self, judge: Judge, now: float) -> list[Effect]:
+        """Rule 50: our leader wants to know of what another one did. A check of our own is nothing against that."""
+        begin = self.begin
+        if (judge.step, judge.attempt) != (begin.step, begin.attempt) or self.me in (judge.accuser, judge.accused):
+            return []
+        if self._check is not None and self._check.judge is not None and not self._check.over:
+            if judge != self._check.judge and judge not in self._to_judge:
+                self._to_judge = [*self._to_judge, judge][-JUDGED_MAX:]
+            return []
+        dropped = [] if self.may_check else self._stop_checking("our leader wants to know of another one")
+        return [*dropped, *self.try_out(lot_of(judge), now)]
+
+    def _verdict(self, judge: Judge, guilty: bool | None, reason: str) -> Effect:
+        verdict = Verdict(
+            judge.lineage, judge.view, judge.step, judge.attempt, judge.stage, judge.microbatch, judge.accuser,
+            judge.accused, guilty, reason[:REASON_MAX],
+        )  # fmt: skip
+        return Send(self.view.leader, verdict, None)
+
     def _go_on_checking(self) -> list[Effect]:
         """Ask for the tensors of the next visits of whom we check; compare, when all is here."""
         check = self._check
@@ -466,12 +510,13 @@ class StepWork:
 
     def _on_checked(self, task: Recount | Weigh, done: Done, now: float, leader: Peer) -> list[Effect]:
         check = self._check
-        if check is None or check.over:
+        if check is None or check.over or not check.asked_for(task):
             return []
         if done.fault:
             if check.trial:
                 check.refuted, check.distance = done.fault, 1.0
-            return self._stop_checking(done.fault)
+            unproven = check.judge is not None and done.fault.startswith(NOT_SHOWN)
+            return self._stop_checking(done.fault, guilty=False if unproven else None)
         microbatch, effects = -1, list[Effect]()
         if isinstance(task, Recount):
             effects = _release(check.done(task, now))
@@ -480,39 +525,49 @@ class StepWork:
         else:
             what, right = "gave to its sum", check.agrees(task.stage, done.value, now)
         if right:
-            return effects if isinstance(task, Weigh) else effects + self._go_on_checking()
+            effects += [] if isinstance(task, Weigh) else self._go_on_checking()
+            if check.judge is not None and check.over and not check.given_up:
+                effects.append(self._verdict(check.judge, False, "it is what its visits give"))
+            return effects
         reason = f"what {check.of} {what} is {done.value:.2g} of its size away from what its visits give"
         if check.trial:
             check.refuted, check.distance = reason, done.value
             return [*effects, *self._stop_checking(reason)]
+        if check.judge is not None:
+            return [*effects, *self._stop_checking(reason, guilty=True)]
         self.give_up(reason, task.stage, microbatch, check.of, done.value)
         assert self.poison is not None
         return [*effects, *self._stop_checking(reason), Send(leader, self.poison, None)]
 
-    def _stop_checking(self, why: str) -> list[Effect]:
+    def _stop_checking(self, why: str, guilty: bool | None = None) -> list[Effect]:
+        """`guilty`: what our leader hears of it, where it asked."""
         assert self._check is not None
         self._queue.drop(lambda task: isinstance(task, Recount | Weigh))
         about = f"the check of {self._check.of} in step {self.begin.step} ends: {why}"
-        return [*_release(self._check.give_up()), Note("check", about, (("peer", self._check.of.id),))]
+        told = [] if self._check.judge is None else [self._verdict(self._check.judge, guilty, why)]
+        return [*_release(self._check.give_up()), Note("check", about, (("peer", self._check.of.id),)), *told]
 
     def on_show(self, sender: Peer, show: Show) -> list[Effect]:
-        """Rule 42: another of a group does a visit again. Each tensor is shown to each once."""
+        """Rules 42 and 50: another of a group does a visit again, by its own lot or for the leader."""
         begin, effects = self.begin, list[Effect]()
         if (show.view, show.step, show.attempt) != (self.view.number, begin.step, begin.attempt):
             return []
         for key in show.taken if begin.attempt.view == show.view else ():  # else who made it may be gone
-            if sender in self._makers_of(key) and (sender, key) not in self._shown:
-                self._shown.add((sender, key))
+            if sender in self._makers_of(key) and self._may_see(sender, key):
                 self._curious.setdefault(key, []).append(sender)
                 effects += self._show_taken(key)
         for key in show.tensors:
             kept = self.outbox.kept(key)
-            if kept is None or self.is_validation(key[0]) or (sender, key) in self._shown:
+            if kept is None or self.is_validation(key[0]):
                 continue
-            if sender in self.groups.of(self.route(key[0])[key[1]]):
-                self._shown.add((sender, key))
+            if sender in self.groups.of(self.route(key[0])[key[1]]) and self._may_see(sender, key):
                 effects.append(Send(sender, kept.boundary, self._holds.handle(RESEND, key)))
         return effects
+
+    def _may_see(self, peer: Peer, key: TensorKey) -> bool:
+        """Nobody is sent the same tensor without end."""
+        self._shown[peer, key] += 1
+        return self._shown[peer, key] <= SHOWN_TIMES
 
     def _show_taken(self, key: TensorKey) -> list[Effect]:
         """A tensor that was made for us, to those who want to see it, once it is here."""
@@ -625,6 +680,8 @@ class StepWork:
         effects = [*self.outbox.resend_late(now), *self.groups.tell_again()]
         if self._check is not None and self._check.late(now) and not self._check.over:
             effects += self._stop_checking("it takes too long")
+        if self._to_judge and self.may_check:
+            effects += self.judge(self._to_judge.pop(0), now)
         return effects
 
     def waits(self, before: float, still: bool) -> tuple[Wait, ...]:
@@ -667,6 +724,7 @@ class StepWork:
         """
         before, self.groups = self.groups, Groups(self.me, view, begin, self.settings)
         dropped = [] if self.may_check else self._stop_checking("others hold the stages now")
+        self._to_judge.clear()
         self._check, self.view, self.begin = None, view, begin
         mine = frozenset(self.stages)
         self._required = mine & {*view.stages_of(self.me)} if self.me in view.members() else mine

@@ -22,7 +22,7 @@ from ftnode.protocol.step.probation import CHECKED
 from ftnode.protocol.step.routes import last_visit, maker_of, route_of, stages_beside
 from ftnode.protocol.step.tensor_holds import CHECK, RESEND, SEEN, Holds, TensorKey, Use
 from ftnode.protocol.words.effects import Effect, Recount, Send, Task, Weigh
-from ftnode.protocol.words.messages import Begin, Boundary, Show
+from ftnode.protocol.words.messages import Begin, Boundary, Judge, Show
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Direction, Handle, Peer
 from ftnode.protocol.words.view import View
@@ -46,17 +46,24 @@ class Block(NamedTuple):
 class Lot(NamedTuple):
     """Whom we check in a step. `share`: of its visits; 1.0: all, and what they gave to the sum. `key`: which. `learnt`:
     stages whose weights it lent us, which are tried on a few of its visits in a row (rule 48); else none. `outputs`:
-    what it passed on is compared."""
+    what it passed on is compared. `judge`: what our leader wants to know (rule 50); else nobody is told of it."""
 
     of: Peer
     share: float
     key: int
     learnt: tuple[int, ...] = ()
     outputs: bool = True
+    judge: Judge | None = None
 
     @property
     def whole(self) -> bool:
         return self.share >= 1.0
+
+
+def lot_of(judge: Judge) -> Lot:
+    """All that the accused gave to a sum, or what it passed on of a microbatch."""
+    sums = judge.microbatch < 0
+    return Lot(judge.accused, 1.0 if sums else 0.0, 0, outputs=not sums, judge=judge)
 
 
 def draw(
@@ -124,6 +131,8 @@ class Check:
         self._open: dict[Block, dict[TensorKey, Handle | None]] = {}
         """Those that are done again next, with the tensors that are here."""
         self._unweighed: set[int] = set(self.stages) if lot.whole else set()
+        if lot.judge is not None:
+            self._unweighed &= {lot.judge.stage}
         self._weighed = set[int]()
         """Those of which the sum is weighed, or has been."""
         self._moved = 0.0
@@ -143,8 +152,18 @@ class Check:
 
     @property
     def weighs(self) -> Peer | None:
-        """Of what this one gives to sums a note has to be taken."""
-        return self.of if self._lot.whole else None
+        """Of what this one gives to sums a note has to be taken. A judge is shown it."""
+        return self.of if self._lot.whole and self.judge is None else None
+
+    @property
+    def judge(self) -> Judge | None:
+        """What our leader wants to know."""
+        return self._lot.judge
+
+    def asked_for(self, task: Recount | Weigh) -> bool:
+        """It is not of a check that this one took the place of."""
+        judged = task.judged if isinstance(task, Recount) else task.shown_by is not None
+        return task.of == self.of and judged == (self.judge is not None)
 
     def told(self, stage: int, visits: Iterable[tuple[int, int]], now: float) -> None:
         """The sum of a stage is made with these visits of the peer."""
@@ -153,7 +172,9 @@ class Check:
             self._unweighed.discard(stage)
         if self._visits.keys() >= {*self.stages}:
             draws, blocks = Random(self._lot.key), _blocks(self._visits.values())
-            if self.trial:
+            if self.judge is not None and not self._lot.whole:
+                self._blocks.extend(block for block in blocks if block.microbatch == self.judge.microbatch)
+            elif self.trial:
                 self._blocks.extend(draws.sample(blocks, min(TRIAL_BLOCKS, len(blocks))))
             else:
                 self._blocks.extend(block for block in blocks if draws.random() < self._lot.share)
@@ -208,7 +229,8 @@ class Check:
             return []
         begin, due = self.begin, sorted((self._unweighed & {*reduced}) - self._weighed)
         self._weighed.update(due)
-        return [Weigh(stage, begin.step, begin.attempt, self.of) for stage in due]
+        shown_by = self.judge.accuser if self.judge is not None else None
+        return [Weigh(stage, begin.step, begin.attempt, self.of, shown_by) for stage in due]
 
     def agrees(self, stage: int, distance: float, now: float) -> bool:
         """The sum of a stage is weighed: the peer gave what its visits give."""
@@ -266,9 +288,10 @@ class Check:
             (block.first, Direction.FORWARD), (block.last, Direction.BACKWARD),
             (block.last + 1, Direction.FORWARD), (block.first - 1, Direction.BACKWARD),
         )]  # fmt: skip
+        passed_on, handed_back = ends[2:]
         return [Recount(
             stages[0], begin.step, begin.attempt, block.microbatch, block.first, self.of, ends[0], ends[1], stages[1:],
-            *ends[2:],
+            passed_on, handed_back, self.judge is not None,
         )]  # fmt: skip
 
     def _route(self, microbatch: int) -> tuple[int, ...]:

@@ -108,6 +108,8 @@ def _makes_sense(sender: Peer, message: ms.Message, view: View | None, settings:
         case ms.Doubted():
             known = _number(message.stage, settings.stage_count) and _number(message.step)
             return known and _attempt(message.attempt)
+        case ms.Judge() | ms.Verdict():
+            return _case(message, settings)
         case ms.Rolled():
             return sensible_roll(message.roll, settings)
 
@@ -446,6 +448,12 @@ def _can_begin(message: ms.Begin, view: View | None) -> bool:
 def _poisoned(message: ms.Poisoned, settings: Settings) -> bool:
     known = _number(message.stage, settings.stage_count) and 0 <= message.distance <= DISTANCE_MAX
     return known and len(message.reason) <= REASON_MAX
+
+
+def _case(message: ms.Judge | ms.Verdict, settings: Settings) -> bool:
+    known = _number(message.stage, settings.stage_count) and -1 <= message.microbatch < settings.microbatches
+    sane = known and _number(message.step) and _attempt(message.attempt)
+    return sane and (isinstance(message, ms.Judge) or len(message.reason) <= REASON_MAX)
 
 
 def _waits(message: ms.Waits, settings: Settings) -> bool:

@@ -118,6 +118,8 @@ class Recount:
     onward: tuple[int, ...] = ()
     passed_on: Handle | None = None
     handed_back: Handle | None = None
+    judged: bool = False
+    """For our leader (rule 50), so apart from what a check of our own may have done again of it."""
 
     @property
     def stages(self) -> tuple[int, ...]:
@@ -129,6 +131,10 @@ class Recount:
         return range(self.visit, self.visit + 1 + len(self.onward))
 
 
+NOT_SHOWN: Final = "not shown"
+"""What the fault of a Weigh begins with, where `shown_by` shows nothing that `of` has signed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Weigh:
     """Compare what `of` gave to the sum of a stage with what its visits gave when they were done again. Done's `value`
@@ -138,6 +144,8 @@ class Weigh:
     step: int
     attempt: Attempt
     of: Peer
+    shown_by: Peer | None = None
+    """Who adds up another piece of the sum, and shows what `of` gave to it. None: our own note counts."""
 
     @property
     def stages(self) -> tuple[int, ...]:

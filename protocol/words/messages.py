@@ -515,6 +515,37 @@ class Doubted:
 
 
 @dataclass(frozen=True, slots=True)
+class Judge:
+    """From the leader, to a third holder of a stage: do again what `accused` did of a microbatch, or, where that is -1,
+    gave to the sum of the stage, and tell me whether `accuser` is right to call it a lie (rule 50)."""
+
+    lineage: str
+    view: int
+    step: int
+    attempt: Attempt
+    stage: int
+    microbatch: int
+    accuser: Peer
+    accused: Peer
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """To the leader: what came of a Judge. `guilty`: the accuser is right; None: it could not be seen."""
+
+    lineage: str
+    view: int
+    step: int
+    attempt: Attempt
+    stage: int
+    microbatch: int
+    accuser: Peer
+    accused: Peer
+    guilty: bool | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Saved:
     """To the leader: these snapshots of my stages, of one version, are whole on my disk, and I have no roll of it."""
 
@@ -614,12 +645,12 @@ class Stored:
 
 Vote = Prepare | Promise | Propose | Accepted | Outbid
 """What the voters say to each other of the next view."""
-ToLeader = Suspect | PollReply | Answer | Status | Ready | Poisoned | Resign | Waits | Saved
+ToLeader = Suspect | PollReply | Answer | Status | Ready | Poisoned | Resign | Waits | Saved | Verdict
 """What members, and those who are asked to become members, say to the leader of their view."""
 Message = (
     Heartbeat | Certificate | Introduction | Suspect | Poll | PollReply | Offer | Answer | Prepare | Promise | Propose
     | Accepted | Outbid | Status | Begin | Share | Ready | Poisoned | Resign | Boundary | Stored | Waits | Show | Saved
-    | Rolled | Doubted
+    | Rolled | Doubted | Judge | Verdict
 )  # fmt: skip
 
 MESSAGES: Final[dict[str, type]] = {
@@ -627,7 +658,7 @@ MESSAGES: Final[dict[str, type]] = {
     for kind in (
         Heartbeat, Certificate, Introduction, Suspect, Poll, PollReply, Offer, Answer, Prepare, Promise, Propose,
         Accepted, Outbid, Status, Begin, Share, Ready, Poisoned, Resign, Boundary, Stored, Waits, Show, Saved, Rolled,
-        Doubted,
+        Doubted, Judge, Verdict,
     )
 }  # fmt: skip
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from ftnode.protocol import participant
 from ftnode.protocol.holder import holder
 from ftnode.protocol.leader import leader, leader_memory, recruiting, restart
+from ftnode.protocol.leader.cases import Cases
 from ftnode.protocol.recovery import copies, disk_versions, install_plans, installs, rolls, standing
 from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.step import attempt, group, line_pace, outbox, routes, work_split
@@ -199,6 +200,10 @@ def reduced_before_it_is_whole() -> Any:
 def dead_ends() -> Any:
     """Visits of the dead are left with the dead when an attempt goes on (rule 22)."""
     return patched((work_split, "_survivors", lambda view, visited, path, given: path))
+
+
+NOBODY_JUDGES: Final[tuple[type, str, Any]] = (Cases, "_judges", lambda self, *given: [])
+"""Nobody is asked to do again what one says of another."""
 
 
 def other_sums(of: Callable[[str, Reduce], bool]) -> Any:

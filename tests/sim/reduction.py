@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ftnode.protocol.words.effects import Reduce, Weigh
+from ftnode.protocol.words.effects import NOT_SHOWN, Reduce, Weigh
 from ftnode.protocol.words.events import SumOwed
 from ftnode.protocol.words.types import Peer
 from tests.sim.checks import Violation
-from tests.sim.compute import Gradients
+from tests.sim.compute import NOTHING, Gradients, Result
 from tests.sim.host import Host
 
 if TYPE_CHECKING:
@@ -57,19 +57,30 @@ class Reductions:
             self.world.now + self._while(host, task), self._end, (host, host.compute_life, key, self.world.now)
         )
 
-    def weigh(self, host: Host, task: Weigh) -> float:
-        """0 where the peer gave what its visits gave when the host did them again, and 1 where it did not; or where the
-        host says so of whatever it sees, or knows another truth."""
+    def weigh(self, host: Host, task: Weigh) -> Result:
+        """Of value 0 where the peer gave what its visits gave when the host did them again, and 1 where it did not; or
+        where the host says so of whatever it sees, or knows another truth."""
         made = host.reducing[task.stage]
         part = self._parts[host.compute.lineage, made][task.of.id]
-        if (host.peer.id, made) not in self.complete or made.checked != task.of:
+        if task.shown_by is not None and not self._shows(host, task, made):
+            return NOTHING._replace(fault=NOT_SHOWN)
+        if (host.peer.id, made) not in self.complete or not (task.shown_by or made.checked == task.of):
             raise Violation("I1", f"{host.peer} weighs {task} of {made}")
         again = host.compute.recounted.get((task.of, task.stage, task.attempt), {})
         if again.keys() != part.gradients.keys():
             raise Violation("I1", f"{host.peer} did {sorted(again)} again, and {task.of} gave {sorted(part.gradients)}")
         if host.agrees and host.lies is not None:
             again = host.lies(again)
-        return float(again != part.gradients or host.accuses)
+        return NOTHING._replace(value=float(again != part.gradients or host.accuses))
+
+    def _shows(self, host: Host, task: Weigh, made: Reduce) -> bool:
+        """Who accuses another has the sum, and took a note of what the other gave to it."""
+        assert task.shown_by is not None
+        part = self._parts[host.compute.lineage, made].get(task.shown_by.id)
+        if part is None or (task.shown_by.id, made) not in self.complete:
+            return False
+        noted = part.host.reducing.get(task.stage)
+        return part.host.alive and noted == made and noted.checked == task.of
 
     def _while(self, host: Host, task: Reduce) -> float:
         alone = all(peer == host.peer for peer, count in task.group if count)

@@ -11,7 +11,7 @@ from ftnode.protocol.situation import Situation
 from ftnode.protocol.step import check
 from ftnode.protocol.step.probation import STEPS, Probation
 from tests.sim.host import Host
-from tests.sim.planted import patched
+from tests.sim.planted import NOBODY_JUDGES, patched
 from tests.sim.test_at_odds import lost
 from tests.sim.test_checks import turned
 from tests.sim.test_duty import betrays, seen, swarm
@@ -111,8 +111,8 @@ def test_the_word_of_a_newcomer_costs_nobody_a_place_but_itself(seed: int) -> No
     assert accused_by_a_newcomer(seed) == ["wcomer"]
 
 
-def test_without_probation_it_costs_one_that_is_honest_its_place() -> None:
-    with patched(NEVER_NEW):
+def test_without_probation_and_a_third_it_costs_one_that_is_honest_its_place() -> None:
+    with patched(NEVER_NEW, NOBODY_JUDGES):
         assert accused_by_a_newcomer(1)[0] != "wcomer"
 
 

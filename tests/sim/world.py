@@ -36,7 +36,7 @@ from ftnode.protocol.words.view import View
 from tests.sim.bereaved import Bereaved
 from tests.sim.checks import Ledger, Violation, check_kept, handles_bound
 from tests.sim.commits import check_commit
-from tests.sim.compute import NOTHING, Compute, Poison, Result, Tensor
+from tests.sim.compute import Compute, Poison, Result, Tensor
 from tests.sim.directory import DirectoryService
 from tests.sim.disks import Disks, check_restart
 from tests.sim.host import Host
@@ -321,7 +321,7 @@ class World:
             self.reductions.start(host, effect.task)
             return
         if type(effect.task) is fx.Weigh:
-            result = NOTHING._replace(value=self.reductions.weigh(host, effect.task))
+            result = self.reductions.weigh(host, effect.task)
         else:
             result = host.compute.perform(effect.task, host.tensors)
         if host.hung:

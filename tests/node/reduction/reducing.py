@@ -16,6 +16,7 @@ from ftnode.node.machine.gradient_memory import GradientMap, GradientMemory
 from ftnode.node.ports import ComputeError, StreamOpener
 from ftnode.node.reduction.encoding import encoding_of
 from ftnode.node.reduction.exchange import pieces_of
+from ftnode.node.reduction.part_seals import PartSeals
 from ftnode.node.reduction.piece_sum import WHOSE_SUM
 from ftnode.node.reduction.reductions import Reductions
 from ftnode.node.reduction.wire import REDUCE_PROTOCOL
@@ -35,7 +36,7 @@ class Member:
 
     def __init__(
         self, peer: Peer, streams: StreamOpener, learner: bool = False, config: ComputeConfig = GROUP_CONFIG,
-        encoding: str = "exact",
+        encoding: str = "exact", seals: PartSeals | None = None,
     ) -> None:  # fmt: skip
         self.peer, self.dtype = peer, np.dtype(config.precision)
         self.memory = GradientMemory(NUMBERS, config.number_bytes)
@@ -44,8 +45,9 @@ class Member:
         self.relay = ""
         """Who carries every stream to and from this member."""
         self.reductions = Reductions(
-            "run", peer, self.memory, Port(self.compute), streams, encoding=encoding, relay_of=lambda _: self.relay
-        )
+            "run", peer, self.memory, Port(self.compute), streams, encoding=encoding, relay_of=lambda _: self.relay,
+            seals=seals,
+        )  # fmt: skip
         self.answers: list[dict[str, Any] | ComputeError] = []
         self.answered = trio.Event()
 
@@ -99,12 +101,13 @@ class Wires:
     def __init__(self, nursery: trio.Nursery, config: ComputeConfig = GROUP_CONFIG, encoding: str = "exact") -> None:
         self.nursery, self.config, self.encoding = nursery, config, encoding
         self.members: dict[str, Member] = {}
+        self.seals: Callable[[str], PartSeals | None] = lambda name: None
         self.answers: dict[str, Callable[[trio.SocketStream], Awaitable[None]]] = {}
         """Peers that do something else than a member would."""
         self.struck: list[str] = []
 
     def member(self, name: str, learner: bool = False) -> Member:
-        made = Member(Peer(name, 1), _From(self, name), learner, self.config, self.encoding)
+        made = Member(Peer(name, 1), _From(self, name), learner, self.config, self.encoding, self.seals(name))
         self.members[name] = made
         made.reductions.begin(self.nursery)
         return made

@@ -1,0 +1,185 @@
+"""Of two holders of a stage one says that the other lies: who goes (rules 42, 45, 50).
+
+Where the stage has holders besides these two, they do the work again and say what they see, and whoever is in the wrong
+by the word of most of them goes. Nobody is remembered then. Where there is no such third, nobody can tell which of the
+two it is: the accused goes, unless the accuser was at odds with somebody before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Final
+
+from ftnode.protocol.leader.disputes import Suspects
+from ftnode.protocol.leader.leader_memory import LeaderMemory
+from ftnode.protocol.leader.losses import Losses
+from ftnode.protocol.situation import Outcome, Situation
+from ftnode.protocol.step.check import checkable
+from ftnode.protocol.words.effects import Expose
+from ftnode.protocol.words.messages import Begin, Judge, Poisoned, Verdict
+from ftnode.protocol.words.types import Peer
+from ftnode.protocol.words.view import View
+
+JUDGES_MAX: Final = 3
+PATIENCE_LEASES: Final = 4.0
+"""A judge that does not get on says so itself after half a lease. For so long one is waited for that says nothing."""
+
+
+@dataclass(slots=True)
+class Case:
+    """What one says of another, until it is settled. `words`: of those who were asked, True where the accuser is right;
+    None: not yet, or it could not see."""
+
+    accuser: Peer
+    accused: Peer
+    poisoned: Poisoned
+    until: float
+    words: dict[Peer, bool | None]
+    answered: set[Peer] = field(default_factory=set)
+
+    def hear(self, judge: Peer, guilty: bool | None) -> None:
+        if judge in self.words:
+            self.words[judge] = guilty
+            self.answered.add(judge)
+
+    def over(self, now: float, gone: Collection[Peer]) -> bool:
+        """All have answered that are still there, or had the time for it."""
+        return now >= self.until or not self.words.keys() - self.answered - {*gone}
+
+    def saying(self, guilty: bool) -> list[Peer]:
+        return [judge for judge, word in self.words.items() if word is guilty]
+
+
+class Cases:
+    """Those of one view, at its leader."""
+
+    def __init__(self, view: View, memory: LeaderMemory, losses: Losses) -> None:
+        self.view, self.memory, self.losses = view, memory, losses
+        self._open: dict[tuple[Peer, Peer], Case] = {}
+        self._in_vain: set[tuple[Peer, Peer]] = set()
+        """Those of which others could see nothing, or as many saw one thing as the other."""
+
+    def __bool__(self) -> bool:
+        return bool(self._open)
+
+    def accuse(self, s: Situation, out: Outcome, sender: Peer, poisoned: Poisoned, begin: Begin, learns: bool) -> bool:
+        """One of a group has done again what another did; or, where it `learns` the stage, was lent other weights than
+        the other works with (rule 48). False where a step is tried again for it: a newcomer says it of an older
+        member, and nobody else can see it; or both are not there (any more)."""
+        accused, group, new = poisoned.giver, self.view.holders[poisoned.stage], s.new(s.members)
+        if learns:
+            if accused not in group or sender in new:
+                return True
+            group = (*group, sender)
+        if accused is None or accused == sender or not {accused, sender} <= s.members & {*group}:
+            return False
+        if self.losses.gone.keys() & {accused, sender} or (sender, accused) in self._open:
+            return True
+        if self._says_so_too(sender, accused):
+            return True
+        vain = learns or (sender, accused) in self._in_vain
+        judges = [] if vain else self._judges(s, sender, accused, poisoned.stage, begin, new)
+        if judges:
+            self._ask(s, out, sender, accused, poisoned, judges)
+            return True
+        return self._on_its_word(s, out, sender, accused, poisoned)
+
+    def on_verdict(self, s: Situation, sender: Peer, verdict: Verdict) -> Outcome:
+        out, case = Outcome(), self._open.get((verdict.accuser, verdict.accused))
+        if case is None or (verdict.stage, verdict.attempt) != (case.poisoned.stage, case.poisoned.attempt):
+            return out
+        case.hear(sender, verdict.guilty)
+        self._settle(s, out)
+        return out
+
+    def beat(self, s: Situation) -> Outcome:
+        out = Outcome()
+        self._settle(s, out)
+        return out
+
+    def _says_so_too(self, sender: Peer, accused: Peer) -> bool:
+        """Somebody who is asked about the accused has found it by itself."""
+        cases = [case for case in self._open.values() if case.accused == accused and sender in case.words]
+        for case in cases:
+            case.hear(sender, True)
+        return bool(cases)
+
+    def _judges(
+        self, s: Situation, accuser: Peer, accused: Peer, stage: int, begin: Begin, new: Collection[Peer]
+    ) -> list[Peer]:
+        """Those who can do the accused's visits again, and are not new; who voted longest first."""
+        if begin.attempt.view != self.view.number:
+            return []  # who made what the visits were given may be gone
+        others = {*self.view.holders[stage]} - {accuser, accused, *new, *self.losses.gone}
+        able = [peer for peer in others if stage in checkable(self.view, peer, accused, s.settings)]
+        voters = {peer: place for place, peer in enumerate(self.view.voters)}
+        return sorted(able, key=lambda peer: (voters.get(peer, len(voters)), peer))[:JUDGES_MAX]
+
+    def _ask(
+        self, s: Situation, out: Outcome, accuser: Peer, accused: Peer, poisoned: Poisoned, judges: list[Peer]
+    ) -> None:
+        until = s.now + PATIENCE_LEASES * s.settings.lease_seconds
+        self._open[accuser, accused] = Case(accuser, accused, poisoned, until, dict.fromkeys(judges))
+        names = ", ".join(map(str, judges))
+        text = f"{accuser} says: {poisoned.reason}; asked to do it again: {names}"
+        out.note("case", text, peer=accused.id, step=str(poisoned.step))
+        judge = Judge(
+            poisoned.lineage, poisoned.view, poisoned.step, poisoned.attempt, poisoned.stage, poisoned.microbatch,
+            accuser, accused,
+        )  # fmt: skip
+        for peer in judges:
+            out.send(peer, judge)
+
+    def _settle(self, s: Situation, out: Outcome) -> None:
+        for key, case in list(self._open.items()):
+            gone = self.losses.gone
+            if gone.keys() & {case.accuser, case.accused}:
+                del self._open[key]
+            elif case.over(s.now, gone):
+                del self._open[key]
+                self._judge(s, out, case)
+
+    def _judge(self, s: Situation, out: Outcome, case: Case) -> None:
+        """Most of those who could see it decide. Where as many are on either side it counts as if nobody could."""
+        guilty, right = case.saying(True), case.saying(False)
+        accuser, accused, poisoned = case.accuser, case.accused, case.poisoned
+        if len(guilty) == len(right):
+            self._in_vain.add((accuser, accused))  # it says so again at each heartbeat
+            return
+        if len(guilty) > len(right):
+            liar, against = accused, [accuser, *guilty]
+            reason = f"{accuser} says: {poisoned.reason}; {', '.join(map(str, guilty))} found the same"
+        else:
+            liar, against = accuser, right
+            reason = f"it said of {accused}: {poisoned.reason}; {', '.join(map(str, right))} found nothing of it"
+        out.note("liar", reason, peer=liar.id, step=str(poisoned.step))
+        self.losses.let_go(s, out, liar, Suspects(frozenset({liar})), reason)
+        self._expose(s, out, liar, against)
+
+    def _on_its_word(self, s: Situation, out: Outcome, sender: Peer, accused: Peer, poisoned: Poisoned) -> bool:
+        """Nobody else can tell. Whoever is told to lie goes, unless the other one was at odds with somebody before.
+        Between somebody new and an older one the older one's word counts, once without being remembered (rule 45).
+        False where it is the new one that accuses."""
+        new, disputes = s.new(s.members), self.memory.disputes
+        if sender in new and accused not in new:
+            out.note("doubt", f"{sender}, which is new, says: {poisoned.reason}", peer=sender.id)
+            return False
+        suspects = Suspects(frozenset({accused, sender}), frozenset({accused}))
+        # What it says of this one is no news; and once it is believed of somebody new.
+        again = disputes.exposed_by(accused, sender) or (
+            accused in new and sender not in new and disputes.believe(sender)
+        )
+        peer = accused if again else disputes.choose(self.view, suspects)
+        out.note("liar", f"{sender} says: {poisoned.reason}", peer=accused.id, step=str(poisoned.step))
+        reason = f"it is at odds with another holder, who says: {poisoned.reason}"
+        self.losses.let_go(s, out, peer, Suspects(frozenset({peer})) if again else suspects, reason)
+        if peer == accused:
+            self._expose(s, out, accused, [sender])
+        return True
+
+    def _expose(self, s: Situation, out: Outcome, liar: Peer, against: Collection[Peer]) -> None:
+        """It is not asked for anything, for a while on the word of one."""
+        for peer in against:
+            self.memory.disputes.expose(liar, peer, s.now, s.settings.lease_seconds)
+        out += [Expose(liar)] if liar.id in s.crowds.vouchers else []

@@ -1,0 +1,209 @@
+"""Of two holders of a stage one says that the other lies, and a third does it again (rule 50)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from ftnode.lab.hostile import traitor
+from ftnode.protocol.leader.cases import PATIENCE_LEASES, Case
+from ftnode.protocol.leader.disputes import Disputes
+from ftnode.protocol.step import attempt
+from ftnode.protocol.words import effects as fx
+from ftnode.protocol.words.messages import Judge, Verdict
+from ftnode.protocol.words.types import Peer
+from tests.sim.host import Host
+from tests.sim.planted import NOBODY_JUDGES, patched
+from tests.sim.test_at_odds import lost
+from tests.sim.test_checks import SOON_SECONDS, lies, passes_on, turned
+from tests.sim.test_duty import betrays, seen, swarm
+from tests.sim.test_probation import NEVER_NEW
+from tests.sim.world import World
+
+SEEDS: Final = range(1, 4)
+
+
+def of_stage(world: World) -> Host:
+    """A holder of a block stage that does not lead, and has voted longest."""
+    view = seen(world)
+    stage = next(stage for stage, group in enumerate(view.holders) if stage and view.leader not in group)
+    return world.by_id[next(peer for peer in view.voters if peer in view.holders[stage]).id]
+
+
+def gone_from(world: World, host: Host, seconds: float = 2 * SOON_SECONDS) -> list[str]:
+    """Who goes until this one does, and in five steps after that."""
+    world.notes.clear()
+    world.liars = True
+    world.run(world.now + seconds, lambda: str(host.peer) in lost(world))
+    after = world.ledger.top_commit() + 5
+    world.run(world.now + SOON_SECONDS, lambda: world.ledger.top_commit() >= after)
+    return lost(world)
+
+
+def marked(world: World) -> set[Peer]:
+    """Whom leaders remember as having been at odds."""
+    leaders = [host.participant.leader for host in world.live()]
+    return {peer for leader in leaders if leader is not None for peer in leader.memory.disputes.marked}
+
+
+def accuses(host: Host) -> None:
+    """Of whomever it checks."""
+    host.accuses = True
+
+
+def accuses_at_once(host: Host) -> None:
+    """Of each in turn, before a sum is made."""
+    betrays(host, traitor.Accusing())
+
+
+@pytest.mark.parametrize("way", [accuses, accuses_at_once])
+@pytest.mark.parametrize("replicas", [3, 4])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_who_accuses_others_goes_and_they_stay(seed: int, replicas: int, way: Any) -> None:
+    world = swarm(seed, replicas, checks=1.0)
+    host = of_stage(world)
+    way(host)
+    assert gone_from(world, host) == [str(host.peer)]
+    assert not marked(world)
+
+
+@pytest.mark.parametrize("way", [accuses, accuses_at_once])
+def test_without_a_third_one_of_them_goes(way: Any) -> None:
+    with patched(NOBODY_JUDGES):
+        world = swarm(1, 3, checks=1.0)
+        host = of_stage(world)
+        way(host)
+        assert {*gone_from(world, host)} - {str(host.peer)}
+
+
+@pytest.mark.parametrize("replicas", [3, 4])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_who_is_found_by_two_is_not_taken_back_and_nobody_is_remembered(seed: int, replicas: int) -> None:
+    world = swarm(seed, replicas, spare=0, checks=1.0)
+    host = of_stage(world)
+    lies(world, host, turned)
+    assert gone_from(world, host) == [str(host.peer)] and not marked(world)
+    world.run(world.now + 40 * world.settings.lease_seconds)
+    assert host.peer not in seen(world).members()
+
+
+def test_what_was_passed_on_is_judged_too() -> None:
+    world = swarm(1, 3, checks=1.0)
+    host = of_stage(world)
+    passes_on(world, host, True)
+    assert gone_from(world, host) == [str(host.peer)] and not marked(world)
+    assert any(" found the same" in note for note in world.notes)
+
+
+def says_nothing(host: Host) -> None:
+    """Asked for a verdict, it gives none."""
+
+    def way(event: Any, decide: traitor.Decide) -> list[fx.Effect]:
+        if isinstance(getattr(event, "message", None), Judge):
+            return []
+        return decide(event)
+
+    betrays(host, way)
+
+
+def test_where_the_third_says_nothing_it_is_as_if_there_were_none() -> None:
+    world = swarm(1, 3, checks=1.0)
+    host = of_stage(world)
+    stage = seen(world).stages_of(host.peer)[0]
+    for peer in seen(world).holders[stage]:
+        says_nothing(world.by_id[peer.id])
+    lies(world, host, turned)
+    begun = world.now
+    assert gone_from(world, host)[:1] == [str(host.peer)]
+    assert marked(world)
+    told = next(note for note in world.notes if " liar: " in note)
+    assert float(told.split()[0]) - begun > PATIENCE_LEASES * world.settings.lease_seconds
+
+
+def test_planted_nobody_waits_for_a_third_in_vain() -> None:
+    with patched((Case, "over", lambda self, now, gone: not self.words.keys() - self.answered)):
+        world = swarm(1, 3, checks=1.0)
+        host = of_stage(world)
+        stage = seen(world).stages_of(host.peer)[0]
+        for peer in seen(world).holders[stage]:
+            says_nothing(world.by_id[peer.id])
+        lies(world, host, turned)
+        before = world.ledger.top_commit()
+        gone_from(world, host)
+        assert world.ledger.top_commit() <= before + 2
+
+
+def test_planted_an_accuser_needs_to_show_nothing() -> None:
+    """Then one that says so before there is a sum costs somebody a place."""
+    with patched((attempt, "NOT_SHOWN", "never")):
+        world = swarm(1, 3, checks=1.0)
+        host = of_stage(world)
+        accuses_at_once(host)
+        assert {*gone_from(world, host)} - {str(host.peer)}
+
+
+def friend_of(liar: Host) -> traitor.Way:
+    """It says of the liar, asked for a verdict, that it is right, and of its accuser that it is not."""
+
+    def way(event: Any, decide: traitor.Decide) -> list[fx.Effect]:
+        judge = getattr(event, "message", None)
+        if not isinstance(judge, Judge):
+            return decide(event)
+        word = Verdict(
+            judge.lineage, judge.view, judge.step, judge.attempt, judge.stage, judge.microbatch, judge.accuser,
+            judge.accused, judge.accused != liar.peer, "",
+        )  # fmt: skip
+        return [fx.Send(event.sender, word, None)]
+
+    return way
+
+
+def with_a_friend(replicas: int) -> tuple[World, Host, Host]:
+    world = swarm(1, replicas, checks=1.0)
+    host = of_stage(world)
+    stage = seen(world).stages_of(host.peer)[0]
+    friend = world.by_id[next(peer for peer in seen(world).holders[stage] if peer != host.peer).id]
+    betrays(friend, friend_of(host))
+    lies(world, host, turned)
+    friend.lies = turned
+    host.agrees = friend.agrees = True
+    return world, host, friend
+
+
+def test_a_friend_of_the_liar_is_outvoted_by_two() -> None:
+    """Of five, three are honest: one accuses, and of the others that are asked two say the same."""
+    with patched(NEVER_NEW):
+        world, host, friend = with_a_friend(5)
+        gone = {*gone_from(world, host)}
+    assert str(host.peer) in gone and gone <= {str(host.peer), str(friend.peer)}, gone
+
+
+def test_of_three_the_friend_decides() -> None:
+    """Who is alone against two is taken for the liar: the majority of a group is not defended against."""
+    world, host, _ = with_a_friend(3)
+    world.run(world.now + SOON_SECONDS)
+    assert str(host.peer) not in lost(world)[:1]
+
+
+def test_planted_the_word_of_the_third_is_turned_round() -> None:
+    hear = Case.hear
+
+    def other(self: Case, judge: Peer, guilty: bool | None) -> None:
+        hear(self, judge, guilty if guilty is None else not guilty)
+
+    with patched((Case, "hear", other)):
+        world = swarm(1, 3, checks=1.0)
+        host = of_stage(world)
+        lies(world, host, turned)
+        assert gone_from(world, host)[0] != str(host.peer)
+
+
+def test_planted_the_two_who_found_it_are_not_remembered_as_such() -> None:
+    """Then it comes back."""
+    with patched((Disputes, "expose", lambda self, *given: None)):
+        world = swarm(1, 3, spare=0, checks=1.0)
+        host = of_stage(world)
+        lies(world, host, turned)
+        world.run(world.now + 20 * SOON_SECONDS, lambda: lost(world).count(str(host.peer)) > 1)
+        assert lost(world).count(str(host.peer)) > 1
