@@ -29,6 +29,7 @@ from ftnode.protocol.holder.candidacy import Candidacy
 from ftnode.protocol.holder.heartbeats import Heartbeats, asked, beats_to, heartbeat_of, hosts
 from ftnode.protocol.holder.holder import Holder
 from ftnode.protocol.holder.presence import presence_of, waiting_for
+from ftnode.protocol.leader.convictions import Convictions
 from ftnode.protocol.leader.leader import Leader
 from ftnode.protocol.leader.leader_memory import LeaderMemory
 from ftnode.protocol.liveness.liveness import Liveness
@@ -89,6 +90,7 @@ class Participant:
         self.balloting: Balloting | None = None
         self.leader: Leader | None = None
         self.memory = LeaderMemory()
+        self.convictions = Convictions(self.memory)
         self.peers = PeerTable(me, addresses)
         self.reports: dict[Peer, ms.Heartbeat] = {}
         self.chronicle = Chronicle()
@@ -126,7 +128,8 @@ class Participant:
             s = self.situation
             ours = self.heartbeat(wants_reply=False)
             leaves = self.departure.stayed, self.departure.fate(s)
-            self._picture = picture_of(s, ours, self.memory.leavers, *leaves, self.chronicle, self.memory.plan)
+            memory, convicted = self.memory, self.memory.convicted.values()
+            self._picture = picture_of(s, ours, memory.leavers, *leaves, self.chronicle, memory.plan, convicted)
         return self._picture
 
     def handle(self, event: ev.Event, now: float) -> list[fx.Effect]:
@@ -478,6 +481,8 @@ class Participant:
                 self.carry_out(self.holder.on_doubted(self.situation, sender, message))
             case ms.Judge():
                 self.carry_out(self.holder.on_judge(self.situation, sender, message))
+            case ms.Convicted():
+                self.carry_out(self.convictions.on_convicted(self.situation, sender, message))
             case ms.Certificate():
                 self._on_certificate(sender, message)
             case ms.Introduction():
@@ -658,6 +663,7 @@ class Participant:
         self.carry_out(self.following.beat(self.situation, self.balloting))
         self._heard_of_quorum()
         self.carry_out(self.holder.beat(self.situation))
+        self.carry_out(self.convictions.beat(self.situation))
         if self.leader is not None:
             self.carry_out(self.leader.beat(self.situation))
 

@@ -7,7 +7,7 @@ What has happened to the run is too long to be copied each time: `history` goes 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -19,7 +19,7 @@ from ftnode.protocol.recovery.last_copy import held_alone, trained
 from ftnode.protocol.situation import RunHistory, Situation
 from ftnode.protocol.step.credit import CreditLedger
 from ftnode.protocol.step.doubts import Doubt
-from ftnode.protocol.words.messages import Commit, Heartbeat
+from ftnode.protocol.words.messages import Commit, Convicted, Heartbeat
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import NO_ORDER, Peer, RollbackOrder, Version
@@ -103,6 +103,8 @@ class Picture(NamedTuple):
     """As a leader: what it last chose of who should hold what, over what, and with which numbers."""
     doubts: tuple[Doubt, ...] = ()
     """Whose parts of sums looked unlike the others', oldest first. Nobody is accused by that."""
+    convicted: tuple[Convicted, ...] = ()
+    """Who was found to lie, by words that others have signed, oldest first."""
     cut_off: int = 0
     """Parts of sums that we made which did not count in full."""
     order: RollbackOrder = NO_ORDER
@@ -163,10 +165,10 @@ class Picture(NamedTuple):
 
 def picture_of(
     s: Situation, ours: Heartbeat, leavers: Collection[Peer], stayed: int, fate: HandedOver, history: WholeHistory,
-    plan: str = "",
+    plan: str = "", convicted: Iterable[Convicted] = (),
 ) -> Picture:  # fmt: skip
-    """`ours`: what we would say of ourselves now. `leavers`, `plan`: as a leader remembers them. Tables that the next
-    event changes are copied."""
+    """`ours`: what we would say of ourselves now. `leavers`, `plan`, `convicted`: as a leader remembers them. Tables
+    that the next event changes are copied."""
     begin, leads = s.own.begin, s.led is not None
     return Picture(
         me=s.me,
@@ -192,6 +194,7 @@ def picture_of(
         here=s.here,
         plan=plan if leads else "",
         doubts=tuple(s.own.doubts.told),
+        convicted=tuple(convicted),
         cut_off=s.own.doubts.cut_off,
         order=s.order,
         order_trouble=s.led.order_trouble if s.led is not None else "",

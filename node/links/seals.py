@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from ftnode.node.home.identity import Sign, Verify, verify
 from ftnode.node.links.newest import newest
@@ -17,14 +17,18 @@ from ftnode.protocol.words.messages import (
     Accepted,
     Ballot,
     Certificate,
+    Convicted,
     Link,
     Message,
+    Poisoned,
     Proof,
     Roll,
     Rolled,
     Signed,
+    Verdict,
     roll_bytes,
     vote_bytes,
+    word_bytes,
 )
 from ftnode.protocol.words.types import Peer
 from ftnode.protocol.words.view import View
@@ -33,6 +37,9 @@ VERIFIED_MAX: Final = 8192
 """Signatures that are remembered: 400 voters of 20 views."""
 OWN_MAX: Final = 64
 """Votes of ours whose signature is remembered: each goes to every voter, and with every certificate of its view."""
+
+
+Word = TypeVar("Word", Poisoned, Verdict)
 
 
 def cannot_sign(_data: bytes) -> bytes:
@@ -58,7 +65,21 @@ class Seals:
             return replace(message, proof=self._filled(message.view, message.proof), between=between)
         if isinstance(message, Rolled):
             return replace(message, roll=self.sealed_roll(message.roll))
+        if isinstance(message, Verdict):
+            return self._sealed_word(self._me, message)
+        if isinstance(message, Poisoned):
+            return self._sealed_word(self._me, message) if message.distance else message
+        if isinstance(message, Convicted):
+            verdicts = tuple((judge, self._sealed_word(judge, verdict)) for judge, verdict in message.verdicts)
+            return replace(
+                message, accusation=self._sealed_word(message.accuser, message.accusation), verdicts=verdicts
+            )
         return message
+
+    def _sealed_word(self, speaker: Peer, word: Word) -> Word:
+        if speaker != self._me or word.signature:
+            return word
+        return replace(word, signature=b64encode(self._sign(word_bytes(speaker, word))).decode())
 
     def sealed_roll(self, roll: Roll) -> Roll:
         """The roll as it leaves us, and as our disk keeps it."""
@@ -92,6 +113,16 @@ class Seals:
                 self.check_roll(message.roll)
         elif isinstance(message, Rolled):
             self.check_roll(message.roll)
+        elif isinstance(message, Verdict) or (isinstance(message, Poisoned) and message.distance):
+            self._check_word(sender, message)
+        elif isinstance(message, Convicted):
+            self._check_word(message.accuser, message.accusation)
+            for judge, verdict in message.verdicts:
+                self._check_word(judge, verdict)
+
+    def _check_word(self, speaker: Peer, word: Poisoned | Verdict) -> None:
+        if not self._is_by(speaker, word_bytes(speaker, word), word.signature):
+            raise PeerError(f"a signature that is not by {speaker}")
 
     def check_roll(self, roll: Roll) -> None:
         """Raises PeerError as `check` does."""

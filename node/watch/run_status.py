@@ -16,6 +16,7 @@ from ftnode.node.watch.stage_summary import LEFT_OUT, Circumstances, summarize
 from ftnode.node.watch.status import (
     COMMITS_MAX,
     CommitPoint,
+    ConvictedRow,
     CopyRow,
     CreditRow,
     DoubtRow,
@@ -31,9 +32,10 @@ from ftnode.node.watch.status import (
 from ftnode.node.watch.time_left import STEPS_SEEN, seconds_left
 from ftnode.node.watch.time_use import TimeUse
 from ftnode.node.watch.versions import VERSION
+from ftnode.protocol.leader.convictions import liar_of
 from ftnode.protocol.manifest.parse import Manifest
 from ftnode.protocol.picture import Picture
-from ftnode.protocol.words.messages import HALTED
+from ftnode.protocol.words.messages import HALTED, Convicted
 from ftnode.protocol.words.types import Peer, Rung
 
 PACE_COMMITS = 8
@@ -112,6 +114,7 @@ def run_status(
         trouble=around.trouble,
         undigested=around.undigested,
         cut_off=picture.cut_off,
+        convicted=tuple(_convicted(case) for case in picture.convicted[::-1]),
         doubts=tuple(DoubtRow(each.peer.id, each.stage, each.step, each.reason) for each in picture.doubts[::-1]),
         summaries=_summaries(picture, around, rows, state, waiting, now),
         peers=peers,
@@ -190,6 +193,14 @@ def _speed(picture: Picture) -> float | None:
     newest = picture.history.newest_commits(PACE_COMMITS)
     seconds = sum(commit.seconds for commit in newest)
     return sum(commit.tokens for commit in newest if commit.seconds > 0) / seconds if seconds > 0 else None
+
+
+def _convicted(case: Convicted) -> ConvictedRow:
+    liar, said = liar_of(case), case.accusation
+    against = [judge.id for judge, word in case.verdicts if word.guilty is (liar == said.giver)]
+    signed = [*([case.accuser.id] if liar == said.giver else []), *against]
+    reason = said.reason if liar == said.giver else f"said that another one lies, who does not: {said.reason}"
+    return ConvictedRow(liar.id if liar is not None else "", said.step, reason, tuple(signed))
 
 
 def _summaries(

@@ -159,6 +159,16 @@ class DoubtRow:
 
 
 @dataclass(frozen=True, slots=True)
+class ConvictedRow:
+    """A volunteer that lied in a step: what was found, in words, and who has signed it, the accuser first."""
+
+    peer: str
+    step: int
+    reason: str
+    signed_by: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class UndigestedRow:
     """A place of the speaker's code that messages of peers have broken, `count` of them, on this protocol."""
 
@@ -265,6 +275,8 @@ class SwarmStatus:
     """Parts of sums that the speaker has added up, and that counted for less: they were far larger than the group's."""
     doubts: tuple[DoubtRow, ...] = ()
     """Newest first: whose parts looked unlike the others'. Nobody is accused by that."""
+    convicted: tuple[ConvictedRow, ...] = ()
+    """Newest first: who was found to lie, by words that others have signed and the speaker has verified."""
     undigested: tuple[UndigestedRow, ...] = ()
     """Newest first: what messages of peers have made the speaker raise, and nobody thought of."""
     summaries: tuple[StageSummary, ...] = ()

@@ -289,6 +289,12 @@ def _doubt_lines(status: SwarmStatus) -> list[str]:
     if status.cut_off:
         parts = _counted(status.cut_off, "part of a sum", "parts of sums")
         lines.append(f"{parts} counted for less than was given, being far larger than the others' parts")
+    for case in status.convicted[:DOUBTS_SHOWN]:
+        names = ", ".join(map(short_peer, case.signed_by))
+        lines.append(
+            f"{short_peer(case.peer)} lied in step {case.step:,}, and is asked for nothing any more: "
+            f"{printable(case.reason)} (signed by {names})"
+        )
     for doubt in status.doubts[:DOUBTS_SHOWN]:
         what = f"what {short_peer(doubt.peer)} gave to {spoken_stage(doubt.stage)} in step {doubt.step:,}"
         lines.append(f"{what} was {printable(doubt.reason)}; nobody is accused by that")

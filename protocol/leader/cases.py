@@ -16,12 +16,12 @@ from ftnode.protocol.leader.leader_memory import LeaderMemory
 from ftnode.protocol.leader.losses import Losses
 from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.step.check import checkable
+from ftnode.protocol.wire.admission import JUDGES_MAX
 from ftnode.protocol.words.effects import Expose
-from ftnode.protocol.words.messages import Begin, Judge, Poisoned, Verdict
+from ftnode.protocol.words.messages import Begin, Convicted, Judge, Poisoned, Verdict
 from ftnode.protocol.words.types import Peer
 from ftnode.protocol.words.view import View
 
-JUDGES_MAX: Final = 3
 PATIENCE_LEASES: Final = 4.0
 """A judge that does not get on says so itself after half a lease. For so long one is waited for that says nothing."""
 
@@ -37,11 +37,15 @@ class Case:
     until: float
     words: dict[Peer, bool | None]
     answered: set[Peer] = field(default_factory=set)
+    verdicts: dict[Peer, Verdict] = field(default_factory=dict)
+    """As they were signed."""
 
-    def hear(self, judge: Peer, guilty: bool | None) -> None:
+    def hear(self, judge: Peer, guilty: bool | None, verdict: Verdict | None = None) -> None:
         if judge in self.words:
             self.words[judge] = guilty
             self.answered.add(judge)
+            if verdict is not None:
+                self.verdicts[judge] = verdict
 
     def over(self, now: float, gone: Collection[Peer]) -> bool:
         """All have answered that are still there, or had the time for it."""
@@ -89,13 +93,16 @@ class Cases:
         out, case = Outcome(), self._open.get((verdict.accuser, verdict.accused))
         if case is None or (verdict.stage, verdict.attempt) != (case.poisoned.stage, case.poisoned.attempt):
             return out
-        case.hear(sender, verdict.guilty)
+        case.hear(sender, verdict.guilty, verdict)
         self._settle(s, out)
         return out
 
     def beat(self, s: Situation) -> Outcome:
         out = Outcome()
         self._settle(s, out)
+        for peer in sorted(s.members - {s.me}):
+            if peer.id in self.memory.convicted and peer not in self.losses.gone:
+                self.losses.lose(s, out, peer, "others have signed that it lied")
         return out
 
     def _says_so_too(self, sender: Peer, accused: Peer) -> bool:
@@ -156,6 +163,11 @@ class Cases:
         out.note("liar", reason, peer=liar.id, step=str(poisoned.step))
         self.losses.let_go(s, out, liar, Suspects(frozenset({liar})), reason)
         self._expose(s, out, liar, against)
+        if case.verdicts:
+            words = tuple(sorted(case.verdicts.items()))
+            told = Convicted(poisoned.lineage, poisoned.view, accuser, poisoned, words)
+            for peer in sorted(s.members):
+                out.send(peer, told)
 
     def _on_its_word(self, s: Situation, out: Outcome, sender: Peer, accused: Peer, poisoned: Poisoned) -> bool:
         """Nobody else can tell. Whoever is told to lie goes, unless the other one was at odds with somebody before.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 from ftnode.protocol.leader.disputes import Disputes
 from ftnode.protocol.leader.spoilt_steps import SpoiltSteps
@@ -13,7 +14,7 @@ from ftnode.protocol.recovery.disk_versions import PEERS_MAX
 from ftnode.protocol.recovery.lent_copies import LentCopies
 from ftnode.protocol.recovery.rolls import ROLLS_TOLD, complete
 from ftnode.protocol.recovery.short_notice import Notice
-from ftnode.protocol.words.messages import Ready, Roll
+from ftnode.protocol.words.messages import Convicted, Ready, Roll
 from ftnode.protocol.words.types import Peer, Version
 
 DOUBLINGS_MAX = 6
@@ -23,6 +24,7 @@ sixteenth of the time then."""
 YOUNG_LEASES = 64
 """Who goes sooner after it came has cost more than it gave: a join and a loss take about a lease of the others' time,
 and those of one network are not asked again for up to so long."""
+CONVICTED_MAX = 64
 FAILED_MAX = 4096
 """Of whom failures are remembered: ids in the directory cost nothing."""
 USUAL_LOSSES, USUAL_SECONDS = 1.0, 36_000.0
@@ -60,6 +62,10 @@ class LeaderMemory:
     """(step, stage) → losses, and (step, -1) → poisonings, of the step in progress (rule 25)."""
     spoilt: SpoiltSteps = field(default_factory=SpoiltSteps)
     disputes: Disputes = field(default_factory=Disputes)
+    convicted: dict[str, Convicted] = field(default_factory=dict)
+    """PeerId → the signed words for that it lied. Everybody keeps them."""
+    shown: dict[str, set[Peer]] = field(default_factory=dict)
+    """PeerId → voters who show such words, of a view that we do not know."""
     counted: set[tuple[int, int, Peer]] = field(default_factory=set)
     """(step, stage, newcomer) of the losses counted there."""
     committed_at: float | None = None
@@ -189,6 +195,23 @@ class LeaderMemory:
         self.forgave += 1
         return True
 
+    def convict(self, peer_id: str, case: Convicted) -> bool:
+        """It lied. Whether that is news."""
+        news = peer_id not in self.convicted
+        self.shown.pop(peer_id, None)
+        self.convicted.setdefault(peer_id, case)
+        while len(self.convicted) > CONVICTED_MAX:
+            del self.convicted[next(iter(self.convicted))]
+        return news
+
+    def showing(self, peer_id: str, by: Peer) -> set[Peer]:
+        """Who shows that this one lied, with one more."""
+        told = self.shown.setdefault(peer_id, set())
+        told.add(by)
+        while len(self.shown) > CONVICTED_MAX:
+            del self.shown[next(iter(self.shown))]
+        return told
+
     def hear_roll(self, peer: Peer, roll: Roll) -> None:
         """A peer's disk keeps it."""
         before = self.rolls.pop(peer.id, ())
@@ -285,7 +308,7 @@ class LeaderMemory:
     def asks_again_at(self, peer: Peer, lease_seconds: float) -> float:
         """When to ask the peer again to learn something: two leases after a failure, then four, 64 at most. Later or
         never, who was told to lie."""
-        barred = self.disputes.barred_until(peer)
+        barred = inf if peer.id in self.convicted else self.disputes.barred_until(peer)
         if peer.id not in self.failed_at:
             return max(0.0, barred)
         at, count = self.failed_at[peer.id]

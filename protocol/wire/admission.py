@@ -60,6 +60,8 @@ SHOWN_MAX: Final = 64
 """Tensors that one peer asks another for at once."""
 DISTANCE_MAX: Final = 1e30
 CREDIT_SECONDS_MAX: Final = 1e12
+JUDGES_MAX: Final = 3
+"""Of a case."""
 REASON_MAX: Final = 2500
 """A view's reason names everybody that comes and goes. Whoever puts words of others together cuts them to it."""
 
@@ -110,6 +112,10 @@ def _makes_sense(sender: Peer, message: ms.Message, view: View | None, settings:
             return known and _attempt(message.attempt)
         case ms.Judge() | ms.Verdict():
             return _case(message, settings)
+        case ms.Convicted():
+            words = [verdict for _, verdict in message.verdicts]
+            sane = len(words) <= JUDGES_MAX and _poisoned(message.accusation, settings)
+            return sane and all(_case(word, settings) for word in words)
         case ms.Rolled():
             return sensible_roll(message.roll, settings)
 

@@ -483,6 +483,8 @@ class Poisoned:
     giver: Peer | None = None
     distance: float = 0.0
     """As Weigh and Recount measure it."""
+    signature: str = ""
+    """By who says it, of the above, where there is a distance: base64. Filled in when it leaves the node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -543,6 +545,24 @@ class Verdict:
     accused: Peer
     guilty: bool | None
     reason: str
+    signature: str = ""
+    """As that of Poisoned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Convicted:
+    """From the leader: why somebody goes who lied. To a leader that was not there: why a member should (rule 51)."""
+
+    lineage: str
+    view: int
+    accuser: Peer
+    accusation: Poisoned
+    verdicts: tuple[tuple[Peer, Verdict], ...]
+
+
+def word_bytes(speaker: Peer, word: Poisoned | Verdict) -> bytes:
+    """What is signed of a word about somebody's work."""
+    return encode_canonical((f"ftnode {type(word).__name__.lower()}", speaker, replace(word, signature="")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -650,7 +670,7 @@ ToLeader = Suspect | PollReply | Answer | Status | Ready | Poisoned | Resign | W
 Message = (
     Heartbeat | Certificate | Introduction | Suspect | Poll | PollReply | Offer | Answer | Prepare | Promise | Propose
     | Accepted | Outbid | Status | Begin | Share | Ready | Poisoned | Resign | Boundary | Stored | Waits | Show | Saved
-    | Rolled | Doubted | Judge | Verdict
+    | Rolled | Doubted | Judge | Verdict | Convicted
 )  # fmt: skip
 
 MESSAGES: Final[dict[str, type]] = {
@@ -658,7 +678,7 @@ MESSAGES: Final[dict[str, type]] = {
     for kind in (
         Heartbeat, Certificate, Introduction, Suspect, Poll, PollReply, Offer, Answer, Prepare, Promise, Propose,
         Accepted, Outbid, Status, Begin, Share, Ready, Poisoned, Resign, Boundary, Stored, Waits, Show, Saved, Rolled,
-        Doubted, Judge, Verdict,
+        Doubted, Judge, Verdict, Convicted,
     )
 }  # fmt: skip
 

@@ -9,10 +9,12 @@ import pytest
 from ftnode.lab.hostile import traitor
 from ftnode.protocol.leader.cases import PATIENCE_LEASES, Case
 from ftnode.protocol.leader.disputes import Disputes
+from ftnode.protocol.leader.leader_memory import LeaderMemory
 from ftnode.protocol.step import attempt
 from ftnode.protocol.words import effects as fx
-from ftnode.protocol.words.messages import Judge, Verdict
-from ftnode.protocol.words.types import Peer
+from ftnode.protocol.words.messages import Convicted, Judge, Poisoned, Verdict
+from ftnode.protocol.words.types import Attempt, Peer
+from ftnode.protocol.words.view import View
 from tests.sim.host import Host
 from tests.sim.planted import NOBODY_JUDGES, patched
 from tests.sim.test_at_odds import lost
@@ -189,7 +191,7 @@ def test_of_three_the_friend_decides() -> None:
 def test_planted_the_word_of_the_third_is_turned_round() -> None:
     hear = Case.hear
 
-    def other(self: Case, judge: Peer, guilty: bool | None) -> None:
+    def other(self: Case, judge: Peer, guilty: bool | None, verdict: Verdict | None = None) -> None:
         hear(self, judge, guilty if guilty is None else not guilty)
 
     with patched((Case, "hear", other)):
@@ -199,11 +201,77 @@ def test_planted_the_word_of_the_third_is_turned_round() -> None:
         assert gone_from(world, host)[0] != str(host.peer)
 
 
-def test_planted_the_two_who_found_it_are_not_remembered_as_such() -> None:
+NOBODY_REMEMBERS: Final = (Disputes, "expose", lambda self, *given: None)
+NOBODY_CONVICTS: Final = (LeaderMemory, "convict", lambda self, *given: False)
+
+
+def convicts_and_loses_its_leader() -> tuple[World, Host]:
+    """Who lies has gone by the word of two, and then the leader is lost."""
+    world = swarm(1, 3, spare=0, checks=1.0)
+    host = of_stage(world)
+    lies(world, host, turned)
+    assert gone_from(world, host) == [str(host.peer)]
+    world.kill(world.by_id[seen(world).leader.id], "kill", silently=False)
+    return world, host
+
+
+def test_another_leader_takes_nobody_back_who_was_convicted() -> None:
+    """Everybody has seen the signed words. What the leader itself remembers goes with it."""
+    with patched(NOBODY_REMEMBERS):
+        world, host = convicts_and_loses_its_leader()
+        world.run(world.now + 60 * world.settings.lease_seconds)
+    assert host.peer not in seen(world).members() and host.alive
+    known = [other for other in world.live() if host.peer.id in other.participant.memory.convicted]
+    assert len(known) >= len(seen(world).members()) - 1
+
+
+def test_planted_nobody_keeps_what_was_signed() -> None:
     """Then it comes back."""
-    with patched((Disputes, "expose", lambda self, *given: None)):
-        world = swarm(1, 3, spare=0, checks=1.0)
+    with patched(NOBODY_REMEMBERS, NOBODY_CONVICTS):
+        world, host = convicts_and_loses_its_leader()
+        world.run(world.now + 20 * SOON_SECONDS, lambda: host.peer in seen(world).members())
+        assert host.peer in seen(world).members()
+
+
+def test_a_leader_that_was_not_there_believes_most_of_the_voters() -> None:
+    """It has forgotten all, as one that has started again, and takes the liar in; the others show what they have."""
+    with patched(NOBODY_REMEMBERS):
+        world, host = convicts_and_loses_its_leader()
+        world.run(world.now + 4 * world.settings.lease_seconds)
+        leader = world.by_id[seen(world).leader.id].participant
+        leader.memory.convicted.clear()
+        world.notes.clear()
+        world.run(world.now + 20 * SOON_SECONDS, lambda: str(host.peer) in lost(world))
+    assert lost(world).count(str(host.peer)) == 1
+    assert host.peer.id in leader.memory.convicted
+
+
+def shows_a_forgery(world: World, host: Host, about: Peer) -> None:
+    """Again and again, that somebody honest was convicted in a view that the leader does not know."""
+    said = Poisoned(seen(world).lineage.id, 0, 1, Attempt(0, 1), 1, -1, "made up", about, 1.0)
+    word = Verdict(said.lineage, 0, 1, said.attempt, 1, -1, Peer("x", 1), about, True, "")
+    forged = Convicted(said.lineage, 0, Peer("x", 1), said, ((Peer("y", 1), word),))
+
+    def way(event: Any, decide: traitor.Decide) -> list[fx.Effect]:
+        return [*decide(event), fx.Send(seen(world).leader, forged, None)]
+
+    betrays(host, way)
+
+
+def test_what_one_voter_shows_convicts_nobody() -> None:
+    world = swarm(1, 3, checks=1.0)
+    host = of_stage(world)
+    others = [peer for peer in seen(world).members() if peer not in (host.peer, seen(world).leader)]
+    shows_a_forgery(world, host, others[0])
+    world.run(world.now + SOON_SECONDS)
+    assert others[0] in seen(world).members() and not lost(world)
+
+
+def test_planted_the_word_of_one_is_enough() -> None:
+    with patched((View, "is_quorum", lambda self, voters: bool(voters))):
+        world = swarm(1, 3, checks=1.0)
         host = of_stage(world)
-        lies(world, host, turned)
-        world.run(world.now + 20 * SOON_SECONDS, lambda: lost(world).count(str(host.peer)) > 1)
-        assert lost(world).count(str(host.peer)) > 1
+        others = [peer for peer in seen(world).members() if peer not in (host.peer, seen(world).leader)]
+        shows_a_forgery(world, host, others[0])
+        world.run(world.now + SOON_SECONDS, lambda: bool(lost(world)))
+        assert str(others[0]) in lost(world)

@@ -16,6 +16,7 @@ from ftnode.node.links.addresses import remembered_peers
 from ftnode.node.watch import light_client
 from ftnode.node.watch.stage_summary import summarize
 from ftnode.node.watch.status import (
+    ConvictedRow,
     DoubtRow,
     Member,
     PeerRow,
@@ -63,6 +64,15 @@ def test_parts_of_sums_that_were_cut_off_and_doubts_are_told_in_plain_words() ->
     assert "gave to stage 2 in step 1,200 was 1,000 times what is usual" in lines and "nobody is accused" in lines
     assert decode_status(encode_status(status)) == status and to_mapping(status)["doubts"][0]["peer"] == doubts[0].peer
     assert "accused" not in " ".join(plain_lines(FULL))
+
+
+def test_who_was_found_to_lie_is_named_with_who_has_signed_it() -> None:
+    row = ConvictedRow("12D3KooWghijkl", 1200, "what it passed on is far off", ("12D3KooWabcdef", "12D3KooWmnopqr"))
+    status = replace(FULL, convicted=(row,))
+    lines = " ".join(plain_lines(status))
+    assert "lied in step 1,200, and is asked for nothing any more: what it passed on is far off (signed by " in lines
+    assert decode_status(encode_status(status)) == status and to_mapping(status)["convicted"][0]["peer"] == row.peer
+    assert "lied" not in " ".join(plain_lines(FULL))
 
 
 def test_a_recovery_is_told_whole() -> None:

@@ -1,0 +1,84 @@
+"""Who was found to lie by more than one other, and the signed words for it (rule 51).
+
+An accusation and what others say of it are signed. So the leader shows them to all members when it lets somebody go,
+and each checks them by itself: the signatures, that all who signed held the stage, and that most say the same. It keeps
+them, and whoever leads later asks the liar for nothing. Who was not there cannot tell who held a stage. A leader like
+that goes by them when so many of the voters show the same that they are a quorum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ftnode.protocol.leader.leader_memory import LeaderMemory
+from ftnode.protocol.situation import Outcome, Situation
+from ftnode.protocol.words.messages import Convicted
+from ftnode.protocol.words.types import Peer
+from ftnode.protocol.words.view import View
+
+
+def liar_of(case: Convicted) -> Peer | None:
+    """Whom the words convict: most of those who did it again say so. None: they convict nobody, or do not belong
+    together."""
+    said, accuser, accused = case.accusation, case.accuser, case.accusation.giver
+    judges = {judge for judge, _ in case.verdicts}
+    if accused is None or len(judges) < len(case.verdicts) or judges & {accuser, accused} or accuser == accused:
+        return None
+    about = said.lineage, said.view, said.step, said.attempt, said.stage, said.microbatch, accuser, accused
+    words = [verdict for _, verdict in case.verdicts]
+    if not said.distance or any(
+        (word.lineage, word.view, word.step, word.attempt, word.stage, word.microbatch, word.accuser, word.accused)
+        != about for word in words
+    ):  # fmt: skip
+        return None
+    guilty = sum(word.guilty is True for word in words) - sum(word.guilty is False for word in words)
+    return accused if guilty > 0 else accuser if guilty < 0 else None
+
+
+def of_view(case: Convicted, view: View) -> bool:
+    """All who signed held the stage in this view."""
+    said = case.accusation
+    if (said.lineage, said.view) != (view.lineage.id, view.number) or not 0 <= said.stage < len(view.holders):
+        return False
+    return {case.accuser, said.giver, *(judge for judge, _ in case.verdicts)} <= {*view.holders[said.stage]}
+
+
+class Convictions:
+    """What one peer has seen, and shows to its leader."""
+
+    def __init__(self, memory: LeaderMemory) -> None:
+        self._memory = memory
+
+    def on_convicted(self, s: Situation, sender: Peer, case: Convicted) -> Outcome:
+        """From the leader, of our view; or, when we lead, from a voter that was there."""
+        out, liar, known = Outcome(), liar_of(case), self._memory.convicted
+        if liar is None or s.view is None:
+            return out
+        if sender == s.view.leader and of_view(case, s.view):
+            self._believe(s, out, liar, case)
+        elif s.led is not None and sender in s.view.voters and liar.id not in known:
+            told = self._memory.showing(liar.id, sender)
+            if s.view.is_quorum(told & {*s.view.voters}):
+                self._believe(s, out, liar, case)
+        return out
+
+    def _believe(self, s: Situation, out: Outcome, liar: Peer, case: Convicted) -> None:
+        if not self._memory.convict(liar.id, case):
+            return
+        said = case.accusation
+        names = ", ".join(str(judge) for judge, _ in case.verdicts)
+        text = f"{liar} lied in step {said.step}: {case.accuser} and {names} have signed what they saw ({said.reason})"
+        out.note("convicted", text, peer=liar.id, step=str(said.step))
+
+    def members(self, members: Collection[Peer]) -> list[Peer]:
+        """Those of them who were convicted, in this life or an earlier one."""
+        return sorted(peer for peer in members if peer.id in self._memory.convicted)
+
+    def beat(self, s: Situation) -> Outcome:
+        """Show the leader what we have against a member that it took in."""
+        out = Outcome()
+        if s.view is None or not s.member:
+            return out
+        for liar in self.members(s.members - {s.me, s.view.leader}):
+            out.send(s.view.leader, self._memory.convicted[liar.id])
+        return out

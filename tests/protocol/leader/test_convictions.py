@@ -1,0 +1,65 @@
+"""Whom signed words convict, and of which view they are (rule 51)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ftnode.protocol.leader.convictions import liar_of
+from ftnode.protocol.leader.leader_memory import CONVICTED_MAX, LeaderMemory
+from ftnode.protocol.words.messages import Convicted, Poisoned, Verdict
+from ftnode.protocol.words.types import Attempt, Peer
+
+A, B, C, D, E = (Peer(name, 1) for name in "abcde")
+SAID = Poisoned("line", 3, 7, Attempt(3, 2), 1, -1, "it is 1 of its size away", B, 1.0)
+
+
+def verdict(guilty: bool | None) -> Verdict:
+    return Verdict("line", 3, 7, Attempt(3, 2), 1, -1, A, B, guilty, "")
+
+
+def case(**words: bool | None) -> Convicted:
+    """a accuses b; what c, d and e say of it."""
+    told = tuple((Peer(name, 1), verdict(guilty)) for name, guilty in words.items())
+    return Convicted("line", 3, A, SAID, told)
+
+
+@pytest.mark.parametrize(
+    ("words", "liar"),
+    [
+        ({"c": True}, B), ({"c": False}, A), ({"c": True, "d": False}, None), ({"c": True, "d": None}, B),
+        ({"c": None}, None), ({}, None), ({"c": True, "d": True, "e": False}, B),
+        ({"c": False, "d": False, "e": True}, A),
+    ],
+)  # fmt: skip
+def test_most_of_those_who_did_it_again_decide(words: dict[str, bool | None], liar: Peer | None) -> None:
+    assert liar_of(case(**words)) == liar
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(SAID, giver=None), replace(SAID, giver=A), replace(SAID, distance=0.0), replace(SAID, step=8),
+        replace(SAID, attempt=Attempt(3, 3)), replace(SAID, stage=2), replace(SAID, microbatch=0),
+        replace(SAID, lineage="other"), replace(SAID, view=4), replace(SAID, giver=D),
+    ],
+)  # fmt: skip
+def test_words_about_something_else_convict_nobody(other: Poisoned) -> None:
+    assert liar_of(replace(case(c=True), accusation=other)) is None
+
+
+def test_neither_of_the_two_is_a_judge_and_nobody_is_twice() -> None:
+    assert liar_of(case(a=True)) is None and liar_of(case(b=False)) is None
+    twice = replace(case(c=True), verdicts=((C, verdict(True)), (C, verdict(True))))
+    assert liar_of(twice) is None
+
+
+def test_so_many_are_remembered_and_the_newest() -> None:
+    memory = LeaderMemory()
+    assert all(memory.convict(str(number), case(c=True)) for number in range(CONVICTED_MAX + 3))
+    assert not memory.convict(str(CONVICTED_MAX), case(c=True))
+    assert len(memory.convicted) == CONVICTED_MAX and "0" not in memory.convicted
+    for number in range(CONVICTED_MAX + 3):
+        memory.showing(f"x{number}", A)
+    assert len(memory.shown) == CONVICTED_MAX and memory.showing("y", A) == {A}
