@@ -17,9 +17,9 @@ SEED ?= $(shell date +%Y%m%d)000000
 help:
 	@echo "make demo        a swarm on this machine trains, loses a stage and heals (ARGS='--steps 100' are passed on)"
 	@echo "make quick       tests of the rooms that you changed, the core's tables, 50 seeds: half a minute"
-	@echo "make test        all tests but those with real swarms, side by side (ARGS='-k name' selects)"
-	@echo "make test-swarm  tests with real swarms, side by side"
-	@echo "make night       all attacks on real swarms, ten minutes of hostile bytes, a million lies to the core: two hours"
+	@echo "make test        what every change has to pass, but for real swarms, side by side (ARGS='-k name' selects)"
+	@echo "make test-swarm  the same with real swarms, side by side"
+	@echo "make night       all tests, with all seeds and swarms, hostile bytes and a million lies to the core: four hours"
 	@echo "make lint        ruff and mypy, which looks again at what has changed only"
 	@echo "make format      ruff's formatter"
 	@echo "make messages    protobuf's Python for node/links/p2pd_wire.proto, after a change of it"
@@ -46,13 +46,14 @@ quick: $(STAMP)
 	"$(BIN)/python" -m tests.quick $(ARGS)
 
 test: $(STAMP)
-	"$(BIN)/python" -m pytest -rs -m "not swarm" $(SIDE_BY_SIDE) $(ARGS)
+	"$(BIN)/python" -m pytest -rs -m "not swarm and not night" $(SIDE_BY_SIDE) $(ARGS)
 
 test-swarm: $(STAMP)
 	"$(BIN)/python" -m pytest -rs -m "swarm and not night" $(SIDE_BY_SIDE) $(ARGS)
 
 night: $(STAMP)
-	"$(BIN)/python" -m pytest -rs tests/swarm/test_hostile.py $(SIDE_BY_SIDE) $(ARGS)
+	"$(BIN)/python" -m pytest -rs -m "not swarm" $(SIDE_BY_SIDE) $(ARGS)
+	"$(BIN)/python" -m pytest -rs -m swarm $(SIDE_BY_SIDE) -n $(shell nproc) $(ARGS)
 	"$(BIN)/python" -m tests.node.fuzz_bytes --seconds 600 --seed $(SEED)
 	"$(BIN)/python" -m tests.sim.fuzz $(SEED) $$(($(SEED) + 999999)) --events 1000000
 

@@ -15,6 +15,7 @@ from xdist.scheduler import LoadScopeScheduling
 from ftnode.lab.swarms.template import use_template
 from ftnode.node.machine import child_processes
 from ftnode.node.machine.child_processes import thread_environment
+from tests import tiers
 
 os.environ.update(thread_environment(1))
 """Threads that wait for each other on busy cores take ten times as long. Before torch is loaded, and for children."""
@@ -80,7 +81,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Those alone come first, one after the other, so that nobody waits for the end of others' tests. The virtual world
-    takes longest and comes before the rest, its seeds before all else."""
+    takes longest and comes before the rest, its seeds before all else. tiers.py says what is left to the night."""
+    tiers.mark(items)
     if hasattr(config, "workerinput"):
         items.sort(
             key=lambda item: (
