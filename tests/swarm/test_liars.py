@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -62,3 +63,30 @@ def test_honest_holders_agree_with_each_other(open_swarm: OpenTrial) -> None:
     trial.wait("full groups", lambda story: sizes(story) == [2] * (STAGES + 1), GROW_SECONDS)
     trial.wait_for_step(trial.story.committed + 10, GROW_SECONDS)
     assert told(trial.story, "liar") == [] and told(trial.story, "check") == []
+
+
+def threes(manifest: Manifest) -> Manifest:
+    return replace(manifest, pipeline=replace(manifest.pipeline, replicas=3), trust=Trust(checks=1.0))
+
+
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [(("ftnode.lab.hostile.liar", "times1.5"), "gave to its sum"), (("ftnode.lab.hostile.traitor", "accusing"), "")],
+)
+def test_a_third_decides_and_signed_words_of_it_are_kept(
+    open_swarm: OpenTrial, tmp_path: Path, program: tuple[str, ...], why: str
+) -> None:
+    """Who gives something else is found by two, with what it has signed; who says so of others without a reason is
+    found by the two, and they stay."""
+    order = tmp_path / "order"
+    order.touch()
+    trial = open_swarm(volunteers=3 * (STAGES + 1) - 1, stages=STAGES, change=threes, numbers=True)
+    trial.volunteer(LIAR, program=(*program, str(order)) if program[1] == "accusing" else program)
+    trial.wait("full groups", lambda story: sizes(story) == [3] * (STAGES + 1), 2 * GROW_SECONDS)
+    liar = trial.story.peers[LIAR].id
+
+    trial.wait("the liar to be found", lambda story: liar in told(story, "lost"), 2 * FOUND_SECONDS)
+    trial.wait_for_step(trial.story.committed + 5, GROW_SECONDS)
+    assert set(told(trial.story, "lost")) == {liar} and set(told(trial.story, "convicted")) == {liar}
+    words = [str(note.record["text"]) for note in trial.story.notes if note.record["kind"] == "convicted"]
+    assert len(words) >= 2 and all("have signed what they saw" in text and why in text for text in words)
