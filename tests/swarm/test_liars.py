@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from ftnode.lab.liars.hardware import AVX2, OLD
 from ftnode.lab.swarms.trial import Trial
 from ftnode.lab.traces.story import Story
 from ftnode.protocol.manifest.parse import Manifest, Trust
@@ -61,4 +62,21 @@ def test_honest_holders_agree_with_each_other(open_swarm: OpenTrial) -> None:
     trial = open_swarm(volunteers=2 * (STAGES + 1), stages=STAGES, change=checked, numbers=True)
     trial.wait("full groups", lambda story: sizes(story) == [2] * (STAGES + 1), GROW_SECONDS)
     trial.wait_for_step(trial.story.committed + 10, GROW_SECONDS)
+    assert told(trial.story, "liar") == [] and told(trial.story, "check") == []
+
+
+def test_honest_holders_on_unlike_machines_agree_with_each_other(open_swarm: OpenTrial) -> None:
+    """Two have other instructions than the others, or other threads, and make products in bfloat16 as a card does. The
+    audit compares all weights to the bit."""
+    trial = open_swarm(volunteers=0, stages=1, change=checked, numbers=True)
+    program = ("ftnode.lab.liars.in_bfloat16",)
+    trial.volunteer("old", program=program, environment=OLD)
+    trial.volunteer("new", program=program, environment=AVX2, options=("--threads", "2"))
+    trial.wait_for_step(1)
+    for name in ("v1", "v2"):
+        trial.volunteer(name)
+    trial.wait("full groups", lambda story: sizes(story) == [2] * 2, GROW_SECONDS)
+    said = {name: (trial.swarm.processes[name].home / "output.log").read_text() for name in ("old", "new", "v1", "v2")}
+    assert [name for name, text in said.items() if ", bfloat16; a stage needs" in text] == ["old", "new"]
+    trial.wait_for_step(trial.story.committed + 30, GROW_SECONDS)
     assert told(trial.story, "liar") == [] and told(trial.story, "check") == []
