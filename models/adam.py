@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ftnode.models.optimiser import OptimiserConfig, Parameter, Turn, learning_rate_at
-from ftnode.models.tensors import pieces
+from ftnode.models.tensors import pieces, take_root
 
 
 def adam(parameter: Parameter, config: OptimiserConfig, turn: Turn) -> None:
@@ -16,5 +16,5 @@ def adam(parameter: Parameter, config: OptimiserConfig, turn: Turn) -> None:
         m_p.mul_(config.beta1).add_(gradient_p * (1 - config.beta1))
         v_p.mul_(config.beta2).add_((gradient_p * gradient_p).mul_(1 - config.beta2))
         update_p = m_p * correct_m
-        update_p.div_((v_p * correct_v).sqrt_().add_(config.eps)).mul_(rate)
+        update_p.div_(take_root(v_p * correct_v).add_(config.eps)).mul_(rate)
         weights_p.sub_(update_p)

@@ -24,6 +24,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from ftnode.models.direction import direction, rounded
 from ftnode.models.faults import StageFault
 from ftnode.models.tensors import norm
 
@@ -44,6 +45,8 @@ class NumberCheck:
         self._limits: list[float] = []
         self._value = self._received = -1
         self._first = -1.0
+        self._points: Tensor | None = None
+        self._way: tuple[int, ...] = ()
         self._arrives: Callable[[], Tensor] | None = None
 
     def activation(self, what: str, x: Tensor, share: float = 1.0) -> Tensor:
@@ -65,6 +68,15 @@ class NumberCheck:
     def norm_received(self) -> float:
         """Of the first tensor that came from another stage; -1.0 without one, and before `read`."""
         return self._first
+
+    def point(self, x: Tensor) -> None:
+        """`x`, an activation that comes from another stage: which way it points is kept."""
+        self._points = direction(x)
+
+    @property
+    def way(self) -> tuple[int, ...]:
+        """Which way it points (direction.py); empty where nobody asked, and before `read`."""
+        return self._way
 
     def _add(self, what: str, x: Tensor, limit: float) -> Tensor:
         reason = f"the {what} holds numbers that are not finite, or too large to compute with"
@@ -96,11 +108,14 @@ class NumberCheck:
                 raise StageFault(reason, self._stage)
         if self._received >= 0:
             self._first = found[self._received]
+        if self._points is not None:
+            self._way = rounded(found[len(self._numbers) :])
         return found[self._value] if self._value >= 0 else 0.0
 
     def _together(self) -> Tensor:
         dtype = max((number.dtype for number in self._numbers), key=lambda each: each.itemsize)
-        return torch.stack([number.to(dtype) for number in self._numbers])
+        scalars = torch.stack([number.to(dtype) for number in self._numbers])
+        return scalars if self._points is None else torch.cat((scalars, self._points.to(dtype)))
 
     def _expect(self, reason: str, number: Tensor, x: Tensor, limit: float = inf) -> Tensor:
         self._reasons.append(reason)

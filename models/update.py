@@ -3,7 +3,8 @@
 Only gradients travel, and the weights of replicas are never compared, so replicas with equal gradients must agree to
 the bit afterwards, whatever their processors, threads and cards. Every operation of a rule therefore rounds once, in an
 order that is written down: no addcmul, no addcdiv, no `alpha=` (which may or may not become a fused multiply-add), no
-division by a scalar (CUDA multiplies by its reciprocal instead), and no sum whose order is the machine's.
+division by a scalar (CUDA multiplies by its reciprocal instead), no root of torch's on a processor (`take_root`), and
+no sum whose order is the machine's.
 """
 
 from __future__ import annotations

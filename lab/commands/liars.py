@@ -9,7 +9,7 @@ from ftnode.node.home.paths import whole_path
 
 
 @click.command()
-@click.option("--only", multiple=True, metavar="KIND", help="Only this kind of lie, or the cost of checks; repeats.")
+@click.option("--only", multiple=True, metavar="KIND", help="Only this kind of lie, `cost` or `hardware`; repeats.")
 @click.option("--out", metavar="DIR", help="Folder for liars.json, and what is kept when stopped.")
 @click.option("--quick", is_flag=True, help="Wait for a liar to be found for 40 steps.")
 @click.option(
@@ -26,7 +26,7 @@ def liars(
     home: str | None,
 ) -> int:  # fmt: skip
     """Volunteers that lie, each kind in a swarm of its own on this machine: found, prevented, or not defended. A minute
-    for each kind. Runs from a clone of the repository."""
+    for each kind. Also what checks cost, and what honest machines differ by. Runs from a clone of the repository."""
     from ftnode.lab.liars.liars import Asked, run
 
     return run(Asked(only, whole_path(out) if out else None, worlds, quick, boundary or ("float32",), as_json))

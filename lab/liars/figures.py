@@ -14,6 +14,8 @@ LOSS_MAX: Final = 1.01
 """Of the loss without the lie: what a lie may cost that counts as prevented."""
 TOKENS_MIN: Final = 0.9
 """Of the rate before, for the same; the machine's own noise is some hundredths."""
+PLAIN: Final = "float32"
+"""The encoding of boundary tensors that rows do not name."""
 ROW: Final = ("kind", "outcome", "steps_until_found", "honest_removed", "loss_ratio", "tokens_ratio")
 
 
@@ -61,9 +63,21 @@ def f1(rows: Sequence[Mapping[str, Any]]) -> float:
     return round(2 * found / (2 * found + wronged + missed), 3) if found + missed + wronged else 1.0
 
 
+def boundary_of(made: Mapping[str, Any]) -> str:
+    """How tensors travelled."""
+    return str(made.get("boundary", PLAIN))
+
+
+def f1_by_boundary(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    return {
+        boundary: f1([each for each in rows if boundary_of(each) == boundary])
+        for boundary in dict.fromkeys(map(boundary_of, rows))
+    }
+
+
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """As docs/reference/liars.md has it, with the kinds that have no figures."""
-    measured = {each["kind"]: each for each in rows}
+    measured = {each["kind"]: each for each in rows if boundary_of(each) == PLAIN}
     lines = [
         "| kind | outcome | steps until found | honest removed | loss over that without it | tokens/s over before |",
         "|---|---|---|---|---|---|",
@@ -90,26 +104,27 @@ def virtual_table(seen: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def boundary_table(boundaries: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+def boundary_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Of other encodings of boundary tensors, as the page has it."""
     lines = ["| encoding | kind | outcome | steps until found | honest removed | loss over that without it |"]
     lines.append("|---|---|---|---|---|---|")
-    for name, rows in sorted(boundaries.items()):
-        for each in rows:
+    for each in rows:
+        if (boundary := boundary_of(each)) != PLAIN:
             cells = f"{_spoken(each['steps_until_found'], 'g')} | {each['honest_removed']:g}"
             loss = _spoken(each["loss_ratio"], ".3f")
-            lines.append(f"| {name} | `{each['kind']}` | {each['outcome']} | {cells} | {loss} |")
+            lines.append(f"| {boundary} | `{each['kind']}` | {each['outcome']} | {cells} | {loss} |")
     return "\n".join(lines)
 
 
 def summary(found: Mapping[str, Any]) -> str:
     """The page's line on all of it."""
-    counts = [sum(each["outcome"] == one for each in found["kinds"]) for one in (PREVENTED, FOUND, OPEN)]
+    rows = [each for each in found["kinds"] if boundary_of(each) == PLAIN]
+    counts = [sum(each["outcome"] == one for each in rows) for one in (PREVENTED, FOUND, OPEN)]
     checks = found.get("checks")
     cost = "" if not checks else (
         f" Checks of {USUAL:g} cost {checks['tokens']:.1%} of tokens/s, {checks['bytes']:.1%} of bytes."
     )  # fmt: skip
-    kinds = f"{len(found['kinds'])} kinds: {counts[0]} prevented, {counts[1]} found, {counts[2]} not defended"
+    kinds = f"{len(rows)} kinds: {counts[0]} prevented, {counts[1]} found, {counts[2]} not defended"
     return f"**Of {kinds}.** F1: {found['f1']:g}.{cost}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import click
 
-from ftnode.lab.liars import cost, swarm, world
-from ftnode.lab.liars.figures import f1, row, virtual_row
+from ftnode.lab.liars import cost, hardware, swarm, world
+from ftnode.lab.liars.figures import PLAIN, boundary_of, f1, f1_by_boundary, row, virtual_row
 from ftnode.lab.liars.kinds import KINDS, Kind
 from ftnode.lab.liars.swarm import Ground
 from ftnode.lab.results.result_files import Kept, folder_for, write_atomically
@@ -26,7 +26,9 @@ ERRORS = "lab_liars"
 
 FIGURES: Final = "liars.json"
 COST: Final = "cost"
-"""What `--only` calls the cost of checks."""
+HARDWARE: Final = "hardware"
+MORE: Final = (COST, HARDWARE)
+"""What `--only` calls the cost of checks, and what honest machines differ by."""
 BASELINE_STEPS: Final = 500
 QUICK_STEPS: Final = 40
 QUICK_BASELINE_STEPS: Final = 250
@@ -40,7 +42,7 @@ class Asked:
     out: Path | None = None
     worlds: int = 20
     quick: bool = False
-    boundaries: tuple[str, ...] = ("float32",)
+    boundaries: tuple[str, ...] = (PLAIN,)
     as_json: bool = False
 
     @property
@@ -51,7 +53,7 @@ class Asked:
 def run(asked: Asked) -> int:
     """Exit code 0. Raises UserError for a kind that there is not (64), outside a clone (69), when the folder cannot be
     used (73), and where the machine is too busy (75). After each kind the figures are written."""
-    chosen, with_cost = chosen_kinds(asked.only)
+    chosen, more = chosen_kinds(asked.only)
     folder = None if asked.out is None else folder_for(asked.out, "--out", empty=False)
     kept, found = Kept(folder), _found_before(folder)
     os.environ.update(thread_environment(1))  # a process with threads cannot be forked
@@ -64,33 +66,41 @@ def run(asked: Asked) -> int:
             _write(folder, found)
             if not asked.as_json:
                 click.echo(_line(made[0], boundary))
-    if with_cost:
+    if COST in more:
         ground, steps = asked.ground, QUICK_STEPS if asked.quick else cost.STEPS
         measured = kept(COST, (ground, steps), partial(cost.measure, ground, steps))
         found |= {"cost": max(measured["tokens"], measured["bytes"]), "checks": measured}
         _write(folder, found)
         if not asked.as_json:
             click.echo(cost.text(measured))
+    if HARDWARE in more:
+        steps_of = hardware.QUICK_STEPS if asked.quick else hardware.MEASURED_STEPS
+        found["hardware"] = kept(HARDWARE, (steps_of,), partial(_compared, steps_of))["rows"]
+        _write(folder, found)
+        if not asked.as_json:
+            click.echo(hardware.text(found["hardware"]))
     if asked.as_json:
         click.echo(json.dumps(found, indent=2))
     elif found["kinds"]:
-        click.echo(f"F1 over {len(found['kinds'])} kinds: {found['f1']}")
+        scores = [f"{score:g} ({boundary})" for boundary, score in found["f1_by_boundary"].items()]
+        click.echo(f"F1 by encoding of boundary tensors: {', '.join(scores)}")
     return 0
 
 
-def chosen_kinds(only: Sequence[str]) -> tuple[tuple[Kind, ...], bool]:
-    """Those that are named, all without a name; and whether the cost is measured. Raises UserError (64)."""
-    known = [kind.name for kind in KINDS]
+def chosen_kinds(only: Sequence[str]) -> tuple[tuple[Kind, ...], tuple[str, ...]]:
+    """Those that are named, all without a name; and which of MORE. Raises UserError (64)."""
+    known = (*(kind.name for kind in KINDS), *MORE)
     for name in only:
-        if name not in (*known, COST):
-            raise UserError(f"no kind of lie is called {name}; there are {', '.join((*known, COST))}")
-    return tuple(kind for kind in KINDS if not only or kind.name in only), not only or COST in only
+        if name not in known:
+            raise UserError(f"no kind of lie is called {name}; there are {', '.join(known)}")
+    chosen = tuple(kind for kind in KINDS if not only or kind.name in only)
+    return chosen, tuple(name for name in MORE if not only or name in only)
 
 
 def _measured(kind: Kind, ground: Ground, asked: Asked, kept: Kept) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """Its row, and what was seen in virtual worlds."""
     seen = None
-    if kind.virtual and ground.boundary == "float32":
+    if kind.virtual and ground.boundary == PLAIN:
         worlds = asked.worlds
         seen = kept("world", (kind.virtual, worlds), partial(world.measure, kind.virtual, worlds))
     if not kind.real:
@@ -101,6 +111,10 @@ def _measured(kind: Kind, ground: Ground, asked: Asked, kept: Kept) -> tuple[dic
     true = kept("without", (ground, length), partial(swarm.baseline, ground, length))
     measured = kept(kind.name, (short, ground), partial(_undisturbed, short, ground))
     return row(measured, true["losses"]), seen
+
+
+def _compared(steps: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+    return {"rows": hardware.measure(steps)}
 
 
 def _undisturbed(kind: Kind, ground: Ground) -> dict[str, Any]:
@@ -114,22 +128,27 @@ def _undisturbed(kind: Kind, ground: Ground) -> dict[str, Any]:
 
 def _found_before(folder: Path | None) -> dict[str, Any]:
     """What earlier calls have written there."""
-    empty: dict[str, Any] = {"kinds": [], "f1": None, "cost": None, "virtual": {}, "boundaries": {}}
+    empty: dict[str, Any] = {
+        "kinds": [], "f1": None, "f1_by_boundary": {}, "cost": None, "virtual": {}, "hardware": [],
+    }  # fmt: skip
     path = None if folder is None else folder / FIGURES
     return empty | json.loads(path.read_text()) if path is not None and path.exists() else empty
 
 
 def _add(found: dict[str, Any], kind: Kind, boundary: str, made: dict[str, Any], seen: dict[str, Any] | None) -> None:
-    """Rows are in the order of KINDS; those of another encoding stand apart."""
-    rows = found["kinds"] if boundary == "float32" else found["boundaries"].setdefault(boundary, [])
-    rows[:] = sorted([*(each for each in rows if each["kind"] != kind.name), made], key=_place)
+    """Rows are in the order of KINDS; behind them are those of other encodings, which name it."""
+    new = made if boundary == PLAIN else {**made, "boundary": boundary}
+    others = [each for each in found["kinds"] if (each["kind"], boundary_of(each)) != (kind.name, boundary)]
+    found["kinds"] = sorted([*others, new], key=_place)
     if seen is not None:
         found["virtual"] = dict(sorted((found["virtual"] | {kind.name: seen}).items(), key=lambda item: _rank(item[0])))
-    found["f1"] = f1(found["kinds"])
+    found["f1_by_boundary"] = f1_by_boundary(found["kinds"])
+    found["f1"] = f1([each for each in found["kinds"] if boundary_of(each) == PLAIN])
 
 
-def _place(made: dict[str, Any]) -> int:
-    return _rank(made["kind"])
+def _place(made: dict[str, Any]) -> tuple[bool, str, int]:
+    boundary = boundary_of(made)
+    return boundary != PLAIN, boundary, _rank(made["kind"])
 
 
 def _rank(name: str) -> int:
@@ -143,5 +162,5 @@ def _write(folder: Path | None, found: dict[str, Any]) -> None:
 
 def _line(made: dict[str, Any], boundary: str) -> str:
     cells = [f"{name.replace('_', ' ')} {made[name]}" for name in list(made)[2:] if made[name] is not None]
-    by = "" if boundary == "float32" else f" ({boundary})"
+    by = "" if boundary == PLAIN else f" ({boundary})"
     return f"{made['kind'] + by:<24} {made['outcome']:<13} {', '.join(cells)}"

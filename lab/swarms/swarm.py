@@ -114,10 +114,12 @@ class Swarm:
         raise UserError(f"the meeting point did not come up; it said: {process.tail() or 'nothing'}", 69)
 
     def start_volunteer(
-        self, name: str, *, hold: int = 1, options: Sequence[str] = (), link: str = "", program: Sequence[str] = NODE
-    ) -> Process:
+        self, name: str, *, hold: int = 1, options: Sequence[str] = (), link: str = "", program: Sequence[str] = NODE,
+        environment: Mapping[str, str] | None = None,
+    ) -> Process:  # fmt: skip
         """Start a node that joins the run through the meeting point, by the manifest's file or by a link. `options`
-        come last and win over ours. `program`: what takes the command line, a module and its first arguments."""
+        come last and win over ours. `program`: what takes the command line, a module and its first arguments.
+        `environment`: more of it than ours, for all of its processes."""
         arguments = [
             "join", link or str(self.manifest), "--allow-unsigned", "--peer", self.address, "--hold", str(hold),
             "--device", self.device, "--threads", str(self.threads), "--log-dir", str(self.directory / "logs" / name),
@@ -127,15 +129,19 @@ class Swarm:
             arguments += self._listening(name)
         if self.data is not None:
             arguments += ["--data", str(self.data)]
-        return self._start(name, [*arguments, *self.options, *options], program)
+        return self._start(name, [*arguments, *self.options, *options], program, environment)
 
-    def _start(self, name: str, arguments: list[str], program: Sequence[str] = NODE) -> Process:
+    def _start(
+        self, name: str, arguments: list[str], program: Sequence[str] = NODE,
+        environment: Mapping[str, str] | None = None,
+    ) -> Process:  # fmt: skip
         home, log = self.directory / "homes" / name, self.directory / "logs" / name
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         log.parent.mkdir(parents=True, exist_ok=True)
         argv = [*self._place(name).enter, sys.executable, "-m", *program, *arguments, "--home", str(home)]
         theirs = {name: "" for name in os.environ if name.startswith(("FTNODE_JOIN_", "FTNODE_BOOTSTRAP_"))}
-        started = start_child(argv, log=home / "output.log", environment={"PYTHONUNBUFFERED": "1", **theirs})
+        whole = {"PYTHONUNBUFFERED": "1", **theirs, **(environment or {})}
+        started = start_child(argv, log=home / "output.log", environment=whole)
         process = Process(name, started, home, log)
         self.processes[name] = process
         return process

@@ -48,6 +48,8 @@ PROCESS: Final = "ftnode.lab.swarms.template_process"
 NODE: Final = "ftnode.node.cli"
 COMPUTE: Final = "ftnode.node.compute.process"
 DIRECTORY: Final = "ftnode.node.directory.process"
+READ_AT_LOAD: Final = ("PYTHON", "LD_", "CUDA", "TORCH", "ATEN_", "MKL_", "ONEDNN_")
+"""What names of variables begin with that Python and the libraries read when they load."""
 ENTRIES: Final = {
     NODE: ("ftnode.node.cli.main", "run_and_exit"),
     COMPUTE: (COMPUTE, "main"),
@@ -169,7 +171,7 @@ def read_at_load(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environment.items()
-        if name in THREAD_VARIABLES or (name.startswith(("PYTHON", "LD_", "CUDA", "TORCH")) and name not in ours)
+        if name in THREAD_VARIABLES or (name.startswith(READ_AT_LOAD) and name not in ours)
     }
 
 

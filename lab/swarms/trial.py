@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -35,9 +35,12 @@ class Trial:
     expected_dead: set[str] = field(default_factory=set)
 
     def volunteer(
-        self, name: str, *, hold: int = 1, options: Sequence[str] = (), link: str = "", program: Sequence[str] = NODE
-    ) -> Process:
-        process = self.swarm.start_volunteer(name, hold=hold, options=options, link=link, program=program)
+        self, name: str, *, hold: int = 1, options: Sequence[str] = (), link: str = "", program: Sequence[str] = NODE,
+        environment: Mapping[str, str] | None = None,
+    ) -> Process:  # fmt: skip
+        process = self.swarm.start_volunteer(
+            name, hold=hold, options=options, link=link, program=program, environment=environment
+        )
         self.story.follow(name, process.trace)
         return process
 

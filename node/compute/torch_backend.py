@@ -220,6 +220,8 @@ class TorchStages:
             for number, held in enumerate(several):
                 key, end = _key(attempt, microbatch, visit + number), number == len(onward)
                 task = held.begin_forward(key, x, saves, tokens if stage else None)
+                if stage and not number and not validation:
+                    self._look_at(x, task)
                 made = self._copies.buffer(into) if end else self._within(self._activations)
                 assert task.tensor is not None
                 self._activations.encode(task.tensor, tokens, made, task.check)
@@ -244,6 +246,7 @@ class TorchStages:
                 targets_bt = self._batch(step, microbatch, False)[:, 1:]
                 x, tokens = self._activation(input, stage)
                 task = several[0].begin_learn(key, x, targets_bt, tokens)
+                self._look_at(x, task)
             else:
                 again = recompute or stage == 0
                 inputs = self._tensor_in(stage, visit, step, microbatch, False, input) if again else (None, None)
@@ -611,8 +614,14 @@ class TorchStages:
             except StageFault as fault:
                 faults.append(fault)
         if not faults:
-            return {**self._done(value=value), "received": begun[0].check.norm_received}
+            check = begun[0].check
+            return {**self._done(value=value), "received": check.norm_received, "way": list(check.way)}
         return {**self._done(fault=str(faults[0])), "faulty": faults[0].stage}
+
+    def _look_at(self, x: Tensor, task: Unread) -> None:
+        """Which way an activation points that came from another stage, where somebody can check its maker."""
+        if self.config.checks:
+            task.check.point(x)
 
     def _slot(self, slot: int | None, codec: BoundaryCodec | ActivationCodec, stage: int) -> Tensor:
         """The bytes of a boundary tensor, without a copy."""

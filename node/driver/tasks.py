@@ -109,8 +109,8 @@ class TaskRunner:
             value, fault = _number(answer, "value")
             faulty = int(answer.get("faulty", -1)) if fault else -1
             received = float(answer.get("received", -1.0))
-            tokens = int(answer["tokens"] or 0)
-            self._deliver(Done(task, output, value, tokens, "", fault, faulty=faulty, received=received))
+            way, tokens = tuple(map(int, answer.get("way", ()))), int(answer["tokens"] or 0)
+            self._deliver(Done(task, output, value, tokens, "", fault, faulty=faulty, received=received, way=way))
 
         fields: dict[str, Any] = {
             "stage": task.stage, "step": task.step, "attempt": list(task.attempt), "microbatch": task.microbatch,

@@ -42,7 +42,7 @@ class Watching:
             return out
         if task.attempt.view != s.view.number:
             return out
-        reason = self._norms.see(source, done.received)
+        reason = self._norms.see(source, done.received, done.way)
         if reason:
             self._doubt(s, s.view, out, source, Doubt(source.maker, task.stage, task.step, reason), done)
         return out
@@ -74,6 +74,6 @@ class Watching:
         if sender not in neighbours(view, doubted.stage, s.settings.swap):
             return out
         if self._doubts.hear(sender, Doubt(peer, doubted.stage, begin.step, ""), begin.step):
-            about = f"{sender} says that what {peer} passed on in step {doubted.step} is of an unusual size"
+            about = f"{sender} says that what {peer} passed on in step {doubted.step} is unlike what is usual"
             out.note("doubt", about, peer=peer.id, stage=str(doubted.stage), step=str(doubted.step))
         return out

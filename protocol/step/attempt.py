@@ -521,7 +521,7 @@ class StepWork:
         if isinstance(task, Recount):
             effects = _release(check.done(task, now))
             microbatch, what = task.microbatch, f"passed on of microbatch {task.microbatch}"
-            right = done.value <= self.settings.tensor_tolerance
+            right = done.value <= self.settings.limit(self.settings.tensor_tolerance, len(task.stages))
         else:
             what, right = "gave to its sum", check.agrees(task.stage, done.value, now)
         if right:

@@ -1,4 +1,5 @@
-"""Whose boundary tensors are of another size than usual, by norms that are known anyway (rules 42, 43).
+"""Whose boundary tensors are of another size than usual, by norms that are known anyway (rules 42, 43), or point
+another way (boundary_ways.py).
 
 Whoever gets a tensor from another peer learns its L2 norm when it looks whether it can compute with it. Kept are
 running statistics of these norms, in powers of two: of each stage, and of each maker beside the others of its stage.
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from math import log2
 from typing import Final, NamedTuple
 
+from ftnode.protocol.step.boundary_ways import Ways
 from ftnode.protocol.step.doubts import FAR, FAR_MEAN, SEEN_MIN, Running, bound
 from ftnode.protocol.words.messages import Begin
 from ftnode.protocol.words.types import Direction, Peer
@@ -51,6 +53,7 @@ class _Usual:
     size: Running = field(default_factory=Running)
     away: Running = field(default_factory=Running)
     """From what was usual before it."""
+    ways: Ways = field(default_factory=Ways)
 
 
 class BoundaryNorms:
@@ -71,9 +74,9 @@ class BoundaryNorms:
             self._usual.clear()
             self._makers.clear()
 
-    def see(self, source: Source, norm: float) -> str:
-        """A tensor from another peer, of this norm. Why its maker is doubted; empty when it is like others. It counts
-        for what is usual from now on, as far as it is not far out."""
+    def see(self, source: Source, norm: float, way: tuple[int, ...] = ()) -> str:
+        """A tensor from another peer, of this norm, that points this way. Why its maker is doubted; empty when it is
+        like others. It counts for what is usual from now on, as far as it is not far out."""
         place = source.stage, source.visit, source.direction
         usual = self._usual.setdefault(place, _Usual())
         maker = self._makers.setdefault((source.maker, place), Running())
@@ -87,7 +90,7 @@ class BoundaryNorms:
         maker.add(near)
         bound(self._usual)
         bound(self._makers)
-        return reason
+        return reason or usual.ways.see(way)
 
 
 def _unlike(what: str, norm: float, away: float, far: float, usual: _Usual, maker: Running) -> str:

@@ -236,7 +236,7 @@ class Check:
         """The sum of a stage is weighed: the peer gave what its visits give."""
         self._unweighed.discard(stage)
         self._moved = now
-        return distance <= self.settings.check_tolerance
+        return distance <= self.settings.limit(self.settings.check_tolerance, len(self.stages))
 
     def give_up(self) -> tuple[Handle, ...]:
         """The handles to release."""

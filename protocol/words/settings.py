@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from math import sqrt
 
 STATE_BYTES_PER_SECOND = 1e6
 """The slowest line on which a stage's state is waited for."""
@@ -19,6 +20,10 @@ LENT_REMEMBERED = 2 * LENT_TOLD
 """Of a stage: the view before had other keepers."""
 SHADOW_STAGES_MIN = 4
 """Shadows need so many block stages: below, some stage has only adjacent ones."""
+
+
+LIMIT_MOST = 0.4
+"""What is half as much again as it should be is found all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +114,11 @@ class Settings:
             0 < stage <= self.stages and (stage not in ends or (self.swap and ends[stage] not in stages))
             for stage in stages
         )
+
+    def limit(self, tolerance: float, stages: int) -> float:
+        """How far off an honest peer is at most in what so many stages in a row make: what devices and encodings round
+        adds up like noise (docs/reference/liars.md has figures)."""
+        return max(tolerance, min(LIMIT_MOST, tolerance * sqrt(stages)))
 
     def state_bytes_of(self, stage: int) -> int:
         """Weights and moments of this stage, at most."""

@@ -1,4 +1,5 @@
-"""How far the norms of honest boundary tensors are from what is usual, and how often honest makers would be doubted.
+"""How far the norms and directions of honest boundary tensors are from what is usual, and how often honest makers
+would be doubted.
 
     python -m tests.models.honest_boundaries [bytes | few | words]
 
@@ -19,9 +20,12 @@ import numpy as np
 import torch
 
 from ftnode.models.config import ModelConfig
+from ftnode.models.direction import direction as direction_of
+from ftnode.models.direction import rounded
 from ftnode.models.optimiser import OptimiserConfig
 from ftnode.models.stage import Stage, StageVersion
 from ftnode.protocol.step.boundary_norms import BoundaryNorms, Source
+from ftnode.protocol.step.doubts import RATE
 from ftnode.protocol.words.types import Direction, Peer
 from tests.node.reduction.honest_parts import Draw, drawn_as, texts
 
@@ -70,6 +74,9 @@ class Onlooker:
         self.said: dict[str, str] = {}
         self.sizes = defaultdict[tuple[int, Direction], list[list[float]]](list)
         """By the visit that made them, and step: of each microbatch, in powers of two."""
+        self.means = dict[tuple[int, Direction], torch.Tensor]()
+        self.cosines = defaultdict[tuple[int, Direction], list[float]](list)
+        """By the same: which way each points, against those before (decision 0061)."""
 
     def see(self, step: int, microbatch: int, visit: int, direction: Direction, x: torch.Tensor) -> None:
         norm, rows = float(torch.linalg.vector_norm(x)), self.sizes[visit, direction]
@@ -77,8 +84,17 @@ class Onlooker:
             rows.append([])
         rows[-1].append(log2(norm))
         source = Source(self._chance.choice(MAKERS), visit % (STAGES + 1), visit, direction)
-        if reason := self._norms.see(source, norm):
+        way = rounded(direction_of(x).tolist()) if direction is Direction.FORWARD else ()
+        if reason := self._norms.see(source, norm, way):
             self.said[f"step {step}, microbatch {microbatch}, visit {visit}"] = reason
+        self.turn(visit, direction, direction_of(x))
+
+    def turn(self, visit: int, direction: Direction, points: torch.Tensor) -> None:
+        """Its cosine with a running mean of those before."""
+        points, mean = points / points.norm(), self.means.get((visit, direction))
+        if mean is not None:
+            self.cosines[visit, direction].append(float(points @ mean / mean.norm()))
+        self.means[visit, direction] = points if mean is None else mean + RATE * (points - mean)
 
 
 def main(kinds: Sequence[str]) -> None:
@@ -94,6 +110,12 @@ def main(kinds: Sequence[str]) -> None:
                 f"{kind}, made at visit {visit}, {direction}: deviation within a step "
                 f"{np.sqrt((within**2).mean()):.3f} powers of two, at most {within.max():.2f}; from step to step "
                 f"{np.abs(np.diff(means)).mean():.3f}, at most {np.abs(np.diff(means)).max():.2f}"
+            )
+        for (visit, direction), cosines in sorted(onlooker.cosines.items()):
+            middle, least = np.median(cosines), min(cosines)
+            print(
+                f"{kind}, made at visit {visit}, {direction}: cosine with what is usual {middle:.3f} in the middle, "
+                f"{np.quantile(cosines, 0.01):.2f} for one in a hundred, {least:.2f} at least"
             )
         seen = sum(len(row) for rows in onlooker.sizes.values() for row in rows)
         print(f"{kind}: {len(onlooker.said)} doubts of {seen} tensors: {onlooker.said}")

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
+import os
+import subprocess
+import sys
 from math import prod
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from ftnode.models.adam import adam
 from ftnode.models.optimiser import OptimiserConfig, Parameter, Turn, joined
-from ftnode.models.tensors import PASS_NUMBERS
+from ftnode.models.tensors import PASS_NUMBERS, take_root
 
 
 def parameter(rows: Tensor) -> Parameter:
@@ -93,3 +99,59 @@ def test_what_looks_at_a_whole_matrix_stays_apart() -> None:
         for rule, part in (("muon", slice(0, 4)), ("muon", slice(4, 8)))
     ]
     assert joined(several) == several
+
+
+OTHER_PROCESSORS = {
+    "AVX2": {"ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
+    "SSE4": {"ATEN_CPU_CAPABILITY": "default", "MKL_ENABLE_INSTRUCTIONS": "SSE4_2"},
+}
+UPDATES = """
+import hashlib, numpy, sys, torch
+from ftnode.models import adam as module
+from ftnode.models.optimiser import OptimiserConfig, Parameter, Turn
+if sys.argv[1:] == ["torch's root"]:
+    module.take_root = torch.Tensor.sqrt_
+numbers = numpy.random.default_rng(1).standard_normal((4, 300_000), numpy.float32)
+numbers[2] = numbers[2] ** 8 * 1e-6
+rows = torch.from_numpy(numbers)
+for step in range(1, 4):
+    turn = Turn(step, step, 1.0)
+    module.adam(Parameter("adam", rows[0], rows[3], (rows[1], rows[2])), OptimiserConfig(1e-3, 100), turn)
+print(hashlib.sha256(numbers.tobytes()).hexdigest())
+"""
+
+
+def updated_with(environment: dict[str, str], *arguments: str) -> str:
+    """A digest of what updates make in a process of that environment."""
+    command = [sys.executable, "-c", UPDATES, *arguments]
+    made = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=True)
+    return made.stdout.strip()
+
+
+def has_mkl_on_intel() -> bool:
+    processors = Path("/proc/cpuinfo")
+    return torch.backends.mkl.is_available() and processors.exists() and "GenuineIntel" in processors.read_text()
+
+
+@pytest.mark.fresh
+def test_processors_with_other_instructions_make_the_same_weights() -> None:
+    ours = updated_with({})
+    assert len(ours) == 64
+    for name, environment in OTHER_PROCESSORS.items():
+        assert updated_with(environment) == ours, name
+
+
+@pytest.mark.fresh
+@pytest.mark.skipif(not has_mkl_on_intel(), reason="MKL takes another way on each of Intel's processors alone")
+def test_planted_with_torchs_root_they_go_apart() -> None:
+    found = {updated_with(environment, "torch's root") for environment in ({}, *OTHER_PROCESSORS.values())}
+    assert len(found) > 1
+
+
+def test_roots_are_the_nearest_numbers() -> None:
+    """A float64's root of a float32, rounded to float32, is: the two are never so near a tie."""
+    numbers = np.random.default_rng(2).random(200_000, np.float32) ** 8
+    wide = np.array([math.sqrt(float(each)) for each in numbers])
+    x = torch.from_numpy(numbers.copy())
+    assert take_root(x) is x and np.array_equal(x.numpy(), wide.astype(np.float32))
+    assert not np.array_equal(wide**2, numbers)

@@ -31,6 +31,8 @@ class Tensor(NamedTuple):
     chain: int
     scale: float = 1.0
     """Of its norm; a liar's may be another."""
+    turned: bool = False
+    """An activation that points elsewhere, as a liar's may."""
 
 
 class Weights(NamedTuple):
@@ -60,6 +62,8 @@ class Result(NamedTuple):
     """The stage of a fault, where a task has several."""
     received: float = -1.0
     """The norm of what it was given."""
+    way: tuple[int, ...] = ()
+    """Which way that points, where it is an activation."""
 
 
 @dataclass(slots=True)
@@ -99,6 +103,15 @@ def norm_received(task: Forward | Backward, tensors: dict[Handle, Tensor]) -> fl
     gradient = task.gradient if isinstance(task, Backward) else None
     handle = task.input if gradient is None else gradient
     return -1.0 if handle is None else norm_of(tensors[handle])
+
+
+def way_received(task: Forward | Backward, tensors: dict[Handle, Tensor]) -> tuple[int, ...]:
+    """Much the same for all activations of a stage, and a twentieth of them a right angle away."""
+    if task.input is None or (isinstance(task, Backward) and task.gradient is not None):
+        return ()
+    tensor = tensors[task.input]
+    sign, odd = -1 if tensor.turned else 1, tensor.chain % 20 == 0
+    return (40 * sign, tensor.chain % 31 - 15, 40 if odd else 0)
 
 
 class Compute:
@@ -169,7 +182,7 @@ class Compute:
             if made.fault:
                 made = made._replace(faulty=stage)
         if self.watched and not made.fault:
-            made = made._replace(received=norm_received(task, tensors))
+            made = made._replace(received=norm_received(task, tensors), way=way_received(task, tensors))
         return made if made.output is None else made._replace(output=self.lies(made.output))
 
     def _visit(self, task: Forward | Backward, tensors: dict[Handle, Tensor]) -> Result:

@@ -15,6 +15,7 @@ from ftnode.protocol.situation import Outcome
 from ftnode.protocol.step import doubts
 from ftnode.protocol.step.attempt import StepWork
 from ftnode.protocol.step.boundary_norms import BoundaryNorms
+from ftnode.protocol.step.boundary_ways import Ways
 from ftnode.protocol.step.doubts import BUDGET_A_STEP, BUDGET_MAX, HEARD_A_STEP, HEARD_MAX, Doubts
 from ftnode.protocol.words import effects as fx
 from ftnode.protocol.words import events as ev
@@ -55,8 +56,35 @@ def passes_on(world: World, host: Host, gradients: bool, scale: float) -> None:
     host.compute.lies, world.liars = lie, True
 
 
+def turns(world: World, host: Host) -> None:
+    """Other activations than its visits give, of the usual size, which point elsewhere."""
+
+    def lie(made: Tensor) -> Tensor:
+        return made if made.gradient else made._replace(chain=~made.chain, turned=True)
+
+    host.compute.lies, world.liars = lie, True
+
+
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_whose_activations_point_elsewhere_is_found_in_the_next_steps(replicas: int) -> None:
+    world = settled(1, replicas)
+    host = of_stage(world, True)
+    turns(world, host)
+    assert 0 <= steps_until_lost(world, host, 2 * SOON_SECONDS) <= 6
+    assert lost(world) == [str(host.peer)]
+    assert any(f"what {host.peer} gave to stage" in note and "turned away" in note for note in world.notes)
+
+
+def test_planted_where_nobody_looks_at_directions_it_stays() -> None:
+    with patched((Ways, "see", lambda self, way: "")):
+        world = settled(1, 2)
+        host = of_stage(world, True)
+        turns(world, host)
+        assert steps_until_lost(world, host, SOON_SECONDS) == -1
+
+
 def unwatched() -> AbstractContextManager[Any]:
-    return patched((BoundaryNorms, "see", lambda self, source, norm: ""))
+    return patched((BoundaryNorms, "see", lambda self, *_: ""))
 
 
 @pytest.mark.parametrize("scale", [0.0, 0.001, 100.0, 1000.0])
@@ -99,7 +127,7 @@ def test_that_is_long_before_its_lot() -> None:
 @pytest.mark.parametrize("planted", ["nobody watches", "nobody tells", "nobody listens"])
 def test_planted_without_a_part_of_it_nobody_finds_the_liar(planted: str) -> None:
     bugs = {
-        "nobody watches": (BoundaryNorms, "see", lambda self, source, norm: ""),
+        "nobody watches": (BoundaryNorms, "see", lambda self, *_: ""),
         "nobody tells": (Watching, "_doubt", lambda self, *_: None),
         "nobody listens": (Watching, "on_doubted", lambda self, *_: Outcome()),
     }

@@ -338,8 +338,9 @@ class World:
             host.inbox.append((self.finish, (host, life, task, result)))
             return
         output = None if result.output is None else host.put(result.output)
-        value, tokens, gradient, fault, faulty, received = result[1:]
-        self.deliver(host, Done(task, output, value, tokens, gradient, fault, faulty=faulty, received=received))
+        value, tokens, gradient, fault, faulty, received, way = result[1:]
+        done = Done(task, output, value, tokens, gradient, fault, faulty=faulty, received=received, way=way)
+        self.deliver(host, done)
 
     def _apply(self, host: Host, effect: fx.Apply) -> None:
         if not host.compute_up or effect.stage in host.lost:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ftnode.lab.liars.hardware import AVX2, OLD
 from ftnode.lab.swarms.trial import Trial
 from ftnode.lab.traces.story import Story
 from ftnode.protocol.manifest.parse import Manifest, Trust
@@ -90,3 +91,20 @@ def test_a_third_decides_and_signed_words_of_it_are_kept(
     assert set(told(trial.story, "lost")) == {liar} and set(told(trial.story, "convicted")) == {liar}
     words = [str(note.record["text"]) for note in trial.story.notes if note.record["kind"] == "convicted"]
     assert len(words) >= 2 and all("have signed what they saw" in text and why in text for text in words)
+
+
+def test_honest_holders_on_unlike_machines_agree_with_each_other(open_swarm: OpenTrial) -> None:
+    """Two have other instructions than the others, or other threads, and make products in bfloat16 as a card does. The
+    audit compares all weights to the bit."""
+    trial = open_swarm(volunteers=0, stages=1, change=checked, numbers=True)
+    program = ("ftnode.lab.liars.in_bfloat16",)
+    trial.volunteer("old", program=program, environment=OLD)
+    trial.volunteer("new", program=program, environment=AVX2, options=("--threads", "2"))
+    trial.wait_for_step(1)
+    for name in ("v1", "v2"):
+        trial.volunteer(name)
+    trial.wait("full groups", lambda story: sizes(story) == [2] * 2, GROW_SECONDS)
+    said = {name: (trial.swarm.processes[name].home / "output.log").read_text() for name in ("old", "new", "v1", "v2")}
+    assert [name for name, text in said.items() if ", bfloat16; a stage needs" in text] == ["old", "new"]
+    trial.wait_for_step(trial.story.committed + 30, GROW_SECONDS)
+    assert told(trial.story, "liar") == [] and told(trial.story, "check") == []

@@ -73,7 +73,7 @@ def test_it_goes_on_where_it_was_stopped_and_worlds_of_one_kind_serve_all(tmp_pa
         liars.run(liars.Asked(("gradients-turned", "gradients-noise"), tmp_path))
     printed = asked(*words)
     assert made == ["gradients in 20 worlds", "gradients-turned float32", "stopped", "gradients-noise float32"]
-    assert "F1 over 2 kinds: 1.0" in printed
+    assert "F1 by encoding of boundary tensors: 1 (float32)" in printed
     assert len(json.loads((tmp_path / "liars.json").read_text())["kinds"]) == 2
 
 
@@ -81,7 +81,14 @@ def test_other_encodings_stand_apart(tmp_path: Path, made: list[str]) -> None:
     asked("--only", "gradients-turned", "--out", str(tmp_path))
     asked("--only", "gradients-turned", "--boundary", "int8", "--out", str(tmp_path))
     found = json.loads((tmp_path / "liars.json").read_text())
-    assert [each["kind"] for each in found["boundaries"]["int8"]] == ["gradients-turned"] and len(found["kinds"]) == 1
+    assert [each["kind"] for each in found["kinds"]] == ["gradients-turned"] * 2
+    assert [tuple(each) for each in found["kinds"]] == [ROW, (*ROW, "boundary")]
+    assert found["kinds"][1]["boundary"] == "int8" and found["f1_by_boundary"] == {"float32": 1.0, "int8": 1.0}
+    asked("--only", "gradients-older", "--out", str(tmp_path))
+    again = json.loads((tmp_path / "liars.json").read_text())["kinds"]
+    assert [(each["kind"], each.get("boundary")) for each in again] == [
+        ("gradients-turned", None), ("gradients-older", None), ("gradients-turned", "int8"),
+    ]  # fmt: skip
 
 
 def test_what_a_busy_machine_made_of_a_swarm_is_not_kept(tmp_path: Path, made: list[str]) -> None:
@@ -93,8 +100,8 @@ def test_what_a_busy_machine_made_of_a_swarm_is_not_kept(tmp_path: Path, made: l
 def test_a_kind_that_there_is_not() -> None:
     with pytest.raises(UserError, match="no kind of lie is called fire"):
         liars.chosen_kinds(["fire"])
-    assert liars.chosen_kinds([]) == (KINDS, True) and liars.chosen_kinds(["cost"]) == ((), True)
-    assert not liars.chosen_kinds(["gradients-turned"])[1]
+    assert liars.chosen_kinds([]) == (KINDS, ("cost", "hardware"))
+    assert liars.chosen_kinds(["cost"]) == ((), ("cost",)) and liars.chosen_kinds(["gradients-turned"])[1] == ()
 
 
 def test_every_kind_has_a_name_of_its_own_and_a_lie_that_there_is() -> None:

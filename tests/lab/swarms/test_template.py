@@ -97,7 +97,10 @@ def test_the_environment_and_the_folder_are_those_that_were_asked_for(
 
 
 def test_what_is_read_when_modules_load_makes_a_process_that_is_started_anew(forking: Template) -> None:
-    for environment in ({"OMP_NUM_THREADS": "3"}, {"PYTHONPATH": "/elsewhere"}, {"CUDA_VISIBLE_DEVICES": ""}):
+    for environment in (
+        {"OMP_NUM_THREADS": "3"}, {"PYTHONPATH": "/elsewhere"}, {"CUDA_VISIBLE_DEVICES": ""},
+        {"ATEN_CPU_CAPABILITY": "default"}, {"MKL_ENABLE_INSTRUCTIONS": "AVX2"},
+    ):  # fmt: skip
         asked = Asked(**environment)
         asked.child.kill()
         asked.child.wait()

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ftnode.models import number_check
+from ftnode.models.direction import direction, rounded
 from ftnode.node.compute.config import ComputeConfig
 from tests.node.compute.computing import ATTEMPT, CONFIG, LAST_VISIT, STAGES, Direct, direct
 from tests.node.compute.test_copy_streams import beside
@@ -111,3 +112,31 @@ def test_nothing_is_computed_for_it_and_a_card_is_waited_for_once(monkeypatch: p
     told = went(swarm, "forward", 1, input=0, output=1, save=False, validation=False)
     assert told == pytest.approx(activation(swarm, 0), rel=1e-5)
     assert (norms, card.waits - before) == ([2], 1)
+
+
+@pytest.mark.parametrize(("forward", "backward"), PAIRS)
+def test_where_somebody_checks_each_task_tells_which_way_an_activation_points(forward: str, backward: str) -> None:
+    compute = direct(replace(config_of(forward, backward), checks=True))
+    backend: Any = compute.backend
+
+    def told(op: str, visit: int, **fields: Any) -> tuple[int, ...]:
+        return tuple(compute.call(op, **COMMON, stage=visit % LAST_VISIT, visit=visit, **fields)["way"])
+
+    def points(slot: int) -> tuple[int, ...]:
+        return rounded(direction(backend._activation(slot, 1)[0]).tolist())
+
+    ways: dict[str, Any] = {"save": True, "validation": False}
+    assert told("forward", 0, input=None, output=0, **ways) == ()
+    for visit in range(1, STAGES + 1):
+        assert told("forward", visit, input=visit - 1, output=visit, **ways) == points(visit - 1)
+    last = told("backward", LAST_VISIT, gradient=None, input=STAGES, output=5, recompute=False)
+    assert last == points(STAGES) and any(last)
+    assert told("backward", STAGES, gradient=5, input=None, output=6, recompute=False) == ()
+
+
+def test_where_nobody_checks_nothing_is_computed_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(number_check, "direction", None)
+    compute = direct(CONFIG)
+    went(compute, "forward", 0, input=None, output=0, save=True, validation=False)
+    answer = compute.call("forward", **COMMON, stage=1, visit=1, input=0, output=1, save=True, validation=False)
+    assert answer["way"] == []

@@ -133,6 +133,14 @@ def test_the_norm_of_what_a_task_was_given_is_told_where_it_was_measured(op: str
         tasks.runner.start(task)
         tasks.compute.posted[0][1]({**GOOD, **measured})
         assert isinstance(tasks.events[0], ev.Done) and tasks.events[0].received == told
+        assert tasks.events[0].way == ()
+
+
+def test_which_way_it_points_is_told_too() -> None:
+    tasks = Tasks(slots=2)
+    tasks.runner.start(TASKS[0][1])
+    tasks.compute.posted[0][1]({**GOOD, "received": 1.0, "way": [3, -4]})
+    assert isinstance(tasks.events[0], ev.Done) and tasks.events[0].way == (3, -4)
 
 
 def test_a_waiting_task_goes_with_its_attempt_and_with_the_process() -> None:

@@ -1,0 +1,95 @@
+"""Each kind of lie that the lab measures has a test in which the defence holds, and one in which it is switched off and
+the lie goes through. The virtual world has no numbers, so that one test there stands for six kinds of numbers; that
+each kind of number is far enough off is shown where there are numbers."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Final, NamedTuple
+
+import pytest
+
+from ftnode.lab.liars.kinds import KINDS
+
+
+class Shown(NamedTuple):
+    """By which tests, as module:function below `tests`."""
+
+    holds: tuple[str, ...]
+    planted: tuple[str, ...]
+
+
+GRADIENTS: Final = Shown(
+    ("sim.test_checks:test_who_gives_something_else_to_a_sum_goes_and_nobody_else",
+     "node.reduction.test_checked_parts:test_every_lie_is_seen"),
+    ("sim.test_checks:test_a_comparison_that_says_yes_to_everything_finds_nobody",
+     "sim.test_liars:test_without_the_defence_it_stays"),
+)  # fmt: skip
+ACTIVATIONS: Final = Shown(
+    ("sim.test_checks:test_who_passes_on_something_else_goes_and_nobody_else",
+     "node.compute.test_recount:test_what_was_passed_on_is_compared"),
+    ("sim.test_checks:test_where_what_was_passed_on_is_not_compared_nobody_finds_it",),
+)  # fmt: skip
+FAR_OUT: Final = Shown(
+    (*ACTIVATIONS.holds, "sim.test_watched:test_whose_tensors_are_far_out_is_found_in_the_next_steps"),
+    (*ACTIVATIONS.planted, "sim.test_watched:test_planted_without_a_part_of_it_nobody_finds_the_liar"),
+)
+TURNED: Final = Shown(
+    (*ACTIVATIONS.holds, "sim.test_watched:test_whose_activations_point_elsewhere_is_found_in_the_next_steps"),
+    (*ACTIVATIONS.planted, "sim.test_watched:test_planted_where_nobody_looks_at_directions_it_stays"),
+)
+NUMBERS: Final = ("times1000", "times1.5", "turned", "noise", "older", "zero")
+TABLE: Final[dict[str, Shown]] = {
+    **{f"gradients-{name}": GRADIENTS for name in NUMBERS},
+    **{f"activations-{name}": ACTIVATIONS for name in NUMBERS},
+    "activations-times1000": FAR_OUT,
+    "activations-zero": FAR_OUT,
+    "activations-turned": TURNED,
+    "tenth-of-visits": Shown(
+        ("sim.test_liars:test_a_liar_is_found_and_nobody_honest_goes",),
+        ("sim.test_liars:test_without_the_defence_it_stays",),
+    ),
+    "from-step-200": Shown(("sim.test_liars:test_one_that_lies_late_is_found_as_soon",), GRADIENTS.planted),
+    "wrong-hashes": Shown(
+        ("sim.test_liars:test_a_liar_is_found_and_nobody_honest_goes",),
+        ("sim.test_liars:test_without_comparing_sums_weights_part",),
+    ),
+    "ready-without-work": Shown(
+        ("sim.test_liars:test_a_liar_is_found_and_nobody_honest_goes",),
+        ("sim.test_liars:test_without_the_defence_it_stays",),
+    ),
+    "wrong-donor": Shown(
+        ("sim.test_lent_weights:test_who_lends_other_weights_than_it_works_with_is_not_believed",),
+        ("sim.test_lent_weights:test_where_nobody_tries_them_the_group_is_apart",),
+    ),
+    "wrong-copies": Shown(
+        ("sim.test_lying_copies:test_of_two_keepers_of_the_head_the_honest_one_lends",),
+        ("sim.test_lying_copies:test_without_the_comparison_the_lie_gets_in",),
+    ),
+    "false-accuser": Shown(
+        ("sim.test_liars:test_one_that_accuses_takes_one_honest_member_along_at_most_and_goes",
+         "sim.test_probation:test_the_word_of_a_newcomer_costs_nobody_a_place_but_itself"),
+        ("sim.test_liars:test_without_a_memory_one_that_accuses_outlives_more_of_them",
+         "sim.test_probation:test_without_probation_it_costs_one_that_is_honest_its_place"),
+    ),
+    "two-that-agree": Shown(
+        ("sim.test_probation:test_two_newcomers_that_tell_the_same_lie_cost_nobody_older_its_place",),
+        ("sim.test_probation:test_without_probation_the_two_outvote_it",),
+    ),
+    "fifty-identities": Shown(
+        ("sim.test_crowds:test_fifty_of_one_machine_are_no_quorum_and_no_majority_of_a_group",),
+        ("sim.test_crowds:test_without_a_look_at_groups_they_are_most_of_one_and_no_quorum",
+         "sim.test_crowds:test_without_the_bound_they_choose_the_next_view"),
+    ),
+}  # fmt: skip
+
+
+def test_every_kind_has_its_tests() -> None:
+    assert {*TABLE} == {kind.name for kind in KINDS}
+    assert all(shown.holds and shown.planted for shown in TABLE.values())
+
+
+@pytest.mark.parametrize("test", sorted({test for shown in TABLE.values() for each in shown for test in each}))
+def test_the_tests_are_there(test: str) -> None:
+    module, _, name = test.partition(":")
+    assert callable(getattr(importlib.import_module(f"tests.{module}"), name))
