@@ -16,7 +16,7 @@ from ftnode.protocol.leader.duty import Duty
 from ftnode.protocol.leader.leader_memory import LeaderMemory
 from ftnode.protocol.leader.learners import Learners
 from ftnode.protocol.leader.leavers import HANDED_OVER, Leavers
-from ftnode.protocol.leader.lenders import lent, uncounted
+from ftnode.protocol.leader.lenders import REFUTED_BY, lent, uncounted
 from ftnode.protocol.leader.losses import Losses
 from ftnode.protocol.leader.omissions import Omissions
 from ftnode.protocol.leader.progress import ViewProgress
@@ -256,7 +256,12 @@ class Leader:
         told = {peer: status.copies for peer, status in progress.statuses.items()}
         copies = usable_copies(lent(s, self.memory, self.view.lineage.id, told), where.base)
         disks = self.restart.kept(s, where.base)
-        plans = plan_installs(self.view, where, settings, s.contacts, copies, disks, self.memory.lent)
+        plans: tuple[Plan, ...] | Hopeless = ()
+        for least in (1, REFUTED_BY):
+            refuted = self.memory.not_believed(least)
+            plans = plan_installs(self.view, where, settings, s.contacts, copies, disks, self.memory.lent, refuted)
+            if not (isinstance(plans, Hopeless) and refuted):
+                break
         if doubtful := uncounted(self.memory, told, progress.empty):
             out.note("copy", f"does not count on copies of {doubtful}: nobody has told of them who held the stage")
         if isinstance(plans, Hopeless):
@@ -593,13 +598,24 @@ class Leader:
             self.chronicle.unscored = begin.base.step
             out.note("poisoned", f"no validation of step {begin.base.step}: {poisoned.reason}")
             self._begin(s, out, begin.base, begin.skipped, begin.installs, None, begin.skip)
-        elif poisoned.distance and self._expose(s, out, sender, poisoned):
+        elif poisoned.distance and (self._refuted(out, sender, poisoned) or self._expose(s, out, sender, poisoned)):
             pass
         elif begin.training and self.memory.poisonings(begin.step) < TRIES + SKIPS:
             self.memory.spoilt.name(begin.step, self._suspects(s, sender, poisoned))
             why = f"stage {poisoned.stage}, microbatch {poisoned.microbatch}: {poisoned.reason}"
             self._again(s, out, begin, why)
         return out
+
+    def _refuted(self, out: Outcome, sender: Peer, poisoned: Poisoned) -> bool:
+        """Rule 48: who has made a stage of others' weights says that one of these lent it something else than it works
+        with. That one stays, since its stage would be lost as well, and lends nothing more for this."""
+        donor, group = poisoned.giver, self.view.holders[poisoned.stage]
+        concerned = {*group, *(peer for stage, peer in self.learners.named() if stage == poisoned.stage)}
+        if donor is None or donor not in group or sender in concerned or poisoned.microbatch >= 0:
+            return False
+        if self.memory.refute(poisoned.stage, donor, sender):
+            out.note("liar", f"{sender} says: {poisoned.reason}", peer=donor.id, step=str(poisoned.step))
+        return True
 
     def _suspects(self, s: Situation, sender: Peer, poisoned: Poisoned) -> Suspects:
         """Who may be to blame: who names it, and who gave it the numbers, by its word; of a sum the whole group, or who

@@ -81,6 +81,8 @@ class LeaderMemory:
     """When the last of those failures was."""
     forgave: int = 0
     """How often they were forgotten since the last commit, because nothing was possible without."""
+    refuted: dict[tuple[int, Peer], set[str]] = field(default_factory=dict)
+    """(stage, donor) → PeerIds of those who say that it lent them other weights than it works with (rule 48)."""
     lent: LentCopies = field(default_factory=LentCopies)
     """What holders told that they lent to keepers, or an earlier leader did. Whoever may lead listens."""
     rolls: dict[str, tuple[Roll, ...]] = field(default_factory=dict)
@@ -163,6 +165,19 @@ class LeaderMemory:
         """Somebody did not get it from any of them."""
         self.broken.update((donor.id, stage, version) for donor in donors)
         self.broken_at = now
+
+    def refute(self, stage: int, donor: Peer, by: Peer) -> bool:
+        """One who rebuilt a stage says so. Whether it is news."""
+        said = self.refuted.setdefault((stage, donor), set())
+        news = by.id not in said
+        said.add(by.id)
+        while len(self.refuted) > FAILED_MAX:
+            del self.refuted[next(iter(self.refuted))]
+        return news
+
+    def not_believed(self, least: int = 1) -> frozenset[tuple[int, Peer]]:
+        """(stage, donor) of whom so many say it."""
+        return frozenset(key for key, said in self.refuted.items() if len(said) >= least)
 
     def not_heard(self, donors: Iterable[Peer], present: Collection[Peer], now: float) -> None:
         """These did not lend, for whatever reason. Who is not present any more tells of nothing, and is forgotten."""

@@ -43,6 +43,8 @@ FORWARD, BACKWARD = Direction.FORWARD, Direction.BACKWARD
 
 Path = tuple[Peer, ...]
 """Who serves each visit."""
+REBUILT_VIEWS = 8
+"""For so many views a stage counts as one that may just have been made of others."""
 
 
 class StepWork:
@@ -129,7 +131,7 @@ class StepWork:
         waits for what a holder of another stage learns."""
         if self._to_admit or self._inflight or not self._installed.keys() >= self._required:
             return False
-        if self.untried & self._required:
+        if self.untried & self._required and self.begin.training and not self.begin.skip:
             return False
         if self.poison is not None and self.poison.distance:
             return False  # others' work is done, and we say that a part of it is a lie
@@ -442,9 +444,26 @@ class StepWork:
         """Rule 48: what was lent to us is here, in the middle of the step, in which no check is under way."""
         self._check = Check(self.me, lot, self.view, self.begin, self.settings, self._holds)
         for stage in self._check.stages:
-            if stage in self.groups.reducing:
+            if lot.rebuilt >= 0:  # its group tells us nothing, but we have met all microbatches
+                self._check.told(stage, self._visits_by(stage, lot.of), now)
+            elif stage in self.groups.reducing:
                 self._check.told(stage, self.groups.visits_of(stage, lot.of), now)
         return self._go_on_checking()
+
+    def who_did(self, stage: int) -> list[Peer]:
+        """Others that do the step's visits of a stage, by the paths that we have met."""
+        routes = [(self.route(m), path) for m, path in self._paths.items() if not self.is_validation(m)]
+        every = {peer for route, path in routes for at, peer in zip(route, path) if at == stage}
+        return sorted(every - {self.me})
+
+    def _visits_by(self, stage: int, peer: Peer) -> list[tuple[int, int]]:
+        """Those that the peer does, by the same paths."""
+        return [
+            (m, visit)
+            for m, path in sorted(self._paths.items())
+            for visit, at in enumerate(self.route(m))
+            if at == stage and path[visit] == peer and not self.is_validation(m)
+        ]
 
     def _go_on_checking(self) -> list[Effect]:
         """Ask for the tensors of the next visits of whom we check; compare, when all is here."""
@@ -459,6 +478,9 @@ class StepWork:
 
     def _do_again(self, tasks: Iterable[Task]) -> list[Effect]:
         for task in tasks:
+            if isinstance(task, Recount) and task.rebuilt >= 0:
+                self._queue.add(task)
+                continue
             if len({self._installed.get(stage) for stage in task.stages}) > 1:
                 return self._stop_checking("the stages lie on several devices here")
             self._add(task)
@@ -509,7 +531,7 @@ class StepWork:
             kept = self.outbox.kept(key)
             if kept is None or self.is_validation(key[0]) or (sender, key) in self._shown:
                 continue
-            if sender in self.groups.of(self.route(key[0])[key[1]]):
+            if sender in self._may_see(self.route(key[0])[key[1]]):
                 self._shown.add((sender, key))
                 effects.append(Send(sender, kept.boundary, self._holds.handle(RESEND, key)))
         return effects
@@ -530,7 +552,17 @@ class StepWork:
         before = maker_of(visit, direction)
         if not (0 <= microbatch < self.settings.microbatches and 0 <= visit <= self.last and 0 <= before <= self.last):
             return ()
-        return self.groups.of(self.route(microbatch)[before])
+        return self._may_see(self.route(microbatch)[before])
+
+    def _may_see(self, stage: int) -> tuple[Peer, ...]:
+        """Who may do visits of the stage again: those who hold or learn it, and those who have lately come to hold
+        another one alone, which may be made of it (rule 48)."""
+        view = self.view
+        if not self.settings.checks:
+            return self.groups.of(stage)
+        late = view.number - REBUILT_VIEWS
+        alone = (group[0] for at, group in enumerate(view.holders) if len(group) == 1 and view.epochs[at] > late)
+        return (*self.groups.of(stage), *alone)
 
     def _on_shown(self, sender: Peer, boundary: Boundary, handle: Handle) -> list[Effect]:
         """A tensor that is not for us: one that we asked for."""
@@ -623,8 +655,9 @@ class StepWork:
     def beat(self, now: float) -> list[Effect]:
         """Every heartbeat: say again what may have been lost."""
         effects = [*self.outbox.resend_late(now), *self.groups.tell_again()]
-        if self._check is not None and self._check.late(now) and not self._check.over:
-            effects += self._stop_checking("it takes too long")
+        if self._check is not None and not self._check.over:
+            late = self._check.late(now)
+            effects += self._stop_checking("it takes too long") if late else self._check.ask_again()
         return effects
 
     def waits(self, before: float, still: bool) -> tuple[Wait, ...]:
