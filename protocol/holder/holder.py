@@ -99,6 +99,8 @@ class Holder:
         self._fits: int | None = None
         """More stages than this did not fit, whatever compute promises; None while that has not been met."""
         self.installs, self.trials, self.donor_trials = Installs(), Trials(), DonorTrials()
+        self._made_anew: tuple[Plan, Version] | None = None
+        """The last plan by which we made a stage once more that we had."""
         self.places: dict[int, int] = {}
         """Stage → the device on which it was when it was last installed."""
         self.learning: tuple[int, ...] = ()
@@ -505,6 +507,10 @@ class Holder:
                 self.versions.pop(stage, None)
                 if self.installs.drop(stage):
                     self._forget(out, stage)
+        for plan in begin.installs:
+            if plan.anew and plan.peer == s.me and plan.stage in s.mine and self._made_anew != (plan, begin.base):
+                self._made_anew = plan, begin.base
+                self._forget(out, plan.stage)
         for stage in (*s.mine, *self.learning):
             if self.versions.get(stage) != begin.base and not self._apply(out, stage, begin):
                 if stage in self.learning:

@@ -20,6 +20,7 @@ from ftnode.protocol.leader.lenders import REFUTED_BY, lent, uncounted
 from ftnode.protocol.leader.losses import Losses
 from ftnode.protocol.leader.omissions import Omissions
 from ftnode.protocol.leader.progress import ViewProgress
+from ftnode.protocol.leader.rebuilt_again import made_again
 from ftnode.protocol.leader.recruiting import Recruiting
 from ftnode.protocol.leader.replica_moves import ReplicaMoves
 from ftnode.protocol.leader.restart import Restart
@@ -422,6 +423,13 @@ class Leader:
         self.progress.ready[sender] = ready
         if ready.validation is not None:
             self.chronicle.evaluate(begin.base.step, ready.validation)
+            scorer = sender == self.view.holders[HEAD][0]
+            again = (
+                made_again(s, out, self.view, self.memory, self.chronicle, begin, ready.validation) if scorer else ()
+            )
+            if again:
+                self._begin(s, out, begin.base, begin.skipped, again, None, False)
+                return out
         if self._all_ready(s):
             self.duty.done(s)
             if not (begin.training and self.learners.wait(s, out, begin.base.step)):

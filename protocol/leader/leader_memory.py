@@ -11,6 +11,7 @@ from ftnode.protocol.leader.spoilt_steps import SpoiltSteps
 from ftnode.protocol.liveness.deadlines import Deadline
 from ftnode.protocol.recovery.disk_versions import PEERS_MAX
 from ftnode.protocol.recovery.lent_copies import LentCopies
+from ftnode.protocol.recovery.rebuilt_score import Scores
 from ftnode.protocol.recovery.rolls import ROLLS_TOLD, complete
 from ftnode.protocol.recovery.short_notice import Notice
 from ftnode.protocol.words.messages import Ready, Roll
@@ -83,6 +84,8 @@ class LeaderMemory:
     """How often they were forgotten since the last commit, because nothing was possible without."""
     refuted: dict[tuple[int, Peer], set[str]] = field(default_factory=dict)
     """(stage, donor) → PeerIds of those who say that it lent them other weights than it works with (rule 48)."""
+    scores: Scores = field(default_factory=Scores)
+    """Validations of steps in which stages were rebuilt."""
     lent: LentCopies = field(default_factory=LentCopies)
     """What holders told that they lent to keepers, or an earlier leader did. Whoever may lead listens."""
     rolls: dict[str, tuple[Roll, ...]] = field(default_factory=dict)

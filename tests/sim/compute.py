@@ -105,8 +105,8 @@ class Compute:
     """One compute process. Raises Violation when the core asks for what no compute process may be asked for."""
 
     __slots__ = ("accumulated", "begun_in", "ledger", "lent", "lent_falsely", "lies", "lineage", "made_of_lies",
-                 "microbatches", "owner", "poisons", "recounted", "reduced", "saved", "stages", "swap", "watched",
-                 "weights")  # fmt: skip
+                 "microbatches", "owner", "poisons", "recounted", "reduced", "saved", "score", "stages", "swap",
+                 "watched", "weights")  # fmt: skip
 
     def __init__(self, owner: str, settings: Settings, ledger: Ledger, poisons: list[Poison]) -> None:
         self.owner = owner
@@ -118,6 +118,8 @@ class Compute:
         self.poisons = poisons
         self.lies: Callable[[Tensor], Tensor] = lambda made: made
         """What it passes on instead of what its visits give."""
+        self.score: Callable[[], float] = lambda: 3.0
+        """Of a validation."""
         self.lineage = ""
         """Of the view that the owner is in; the world keeps it up to date."""
         self.begun_in = ""
@@ -220,7 +222,7 @@ class Compute:
         if stage == 0 and visit:
             if not validation:
                 raise Violation("I1", f"{self.owner} runs the last visit forward alone: {task}")
-            return Result(None, 3.0, TOKENS, "", "")
+            return Result(None, self.score(), TOKENS, "", "")
         return Result(
             Tensor(False, step, attempt, microbatch, visit, version.commit, hash((chain, history, visit))),
             0.0,

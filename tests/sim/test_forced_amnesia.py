@@ -57,8 +57,9 @@ class Amnesia:
         self.spoilt: set[int] = set()
 
     def kill_others(self, chance: Random) -> None:
-        """Of the stage, and of who could lend it, and where it is a donor also of the stage on the other side, one after
-        the other, at any moment of the steps. Those that come in their places are left alone, and so is the head."""
+        """Of the stage, and of who could lend it, and where it is a donor also of the stage on the other side: one
+        after the other, at any moment of the steps. Those that come in their places are left alone, and so is the
+        head."""
         view, begun = view_of(self.world), self.world.ledger.top_commit()
         donates = self.liar.peer in view.holders[self.stage - 1]
         held = [*view.holders[self.stage], *(view.holders[self.stage + 1] if donates else ())]
