@@ -23,6 +23,7 @@ from ftnode.models import llama
 from ftnode.models.chunked_loss import loss_and_gradients, mean_loss
 from ftnode.models.compiled import block_of
 from ftnode.models.config import ModelConfig
+from ftnode.models.credible_moments import require_credible
 from ftnode.models.device_precision import precision_of
 from ftnode.models.faults import Misuse, StageFault
 from ftnode.models.frozen import FrozenWeights
@@ -186,6 +187,10 @@ class Stage:
     def take_frozen(self, layers: Iterable[Layer]) -> None:
         """Only what is not trained, of a model that exists. Raises WrongLayer."""
         take_layers(lambda name: None if name in self.layout.entries else self._place(name), layers, self.index)
+
+    def require_credible(self, updates: int) -> None:
+        """Of moments that others lent, before they count; zeros always are. Raises StageFault."""
+        require_credible(self._parameters, self.optimiser, updates, self.index)
 
     def become(self, version: StageVersion, updates: int, rate_factor: float, norm_squared: float) -> None:
         """The buffers now hold the weights of `version`."""

@@ -530,9 +530,10 @@ class Participant:
 
     def _on_lent(self, copy: LentCopy) -> None:
         """To a keeper that the Begin names: whoever else asks for copies would have us talk. All others hear of it at
-        once, for we may be lost as soon as the copy is whole."""
+        once, for we may be lost as soon as the copy is whole. Not of weights that we may not believe ourselves."""
         holder, lent = self.holder, (copy,)
         named = (copy.stage, copy.keeper) in holder.copies.named and copy.stage in self.mine
+        named = named and copy.stage not in holder.donor_trials.stages
         if named and self.view is not None and holder.lent.hear(lent, self.view.lineage.origin):
             self.memory.lent.hear(lent, self.view.lineage.origin)
             self._beat_to(Beat(tuple(sorted(beats_to(self.view, self.me, self.settings.swap))), False))

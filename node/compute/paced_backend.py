@@ -128,7 +128,7 @@ class PacedStages:
     def recount(
         self, stage: int, step: int, attempt: list[int], microbatch: int, visit: int, of: list[Any],
         input: int | None, gradient: int | None, onward: Sequence[int] = (), passed_on: int | None = None,
-        handed_back: int | None = None,
+        handed_back: int | None = None, lent: int | None = None,
     ) -> Answer:  # fmt: skip
         for each in (stage, *onward):
             if step != self._held(each).step + 1:
@@ -225,15 +225,16 @@ class PacedStages:
 
     def install_begin(
         self, stage: int, step: int, commit: str, attempt: list[int], parts: str, rate_factor: float,
-        first: object = None,
+        first: object = None, tried: Sequence[int] = (),
     ) -> Answer:  # fmt: skip
         self._drop_weights(stage)
         self._installs[stage] = _Paced(Ledger(stage), step, commit, _attempt(attempt))
         return {"chunks": len(self.shape.lengths(stage, parts, "raw")), "bytes": self.shape.size(stage, parts)}
 
     def install_chunk(
-        self, stage: int, index: int, weight: float, slot: int, length: int, encoding: str = "raw"
-    ) -> Answer:
+        self, stage: int, index: int, weight: float, slot: int, length: int, encoding: str = "raw",
+        lender: int | None = None,
+    ) -> Answer:  # fmt: skip
         if stage not in self._installs:
             raise Misuse(f"no install of stage {stage} has begun", stage)
         return {}

@@ -71,6 +71,8 @@ class _Install:
     blend: Blend
     version: StageVersion
     rate_factor: float
+    kept: dict[int, Tensor]
+    """The weights [n] of stages that it is made of, in the host's memory."""
     seconds: float = 0.0
 
 
@@ -101,6 +103,8 @@ class TorchStages:
         self._gradients = BoundaryCodec(backward, self._shape, device, dither=True)
         self._stages: dict[int, Stage] = {}
         self._installs: dict[int, _Install] = {}
+        self._lent_weights: dict[int, dict[int, Tensor]] = {}
+        """By stage that was made of others, the weights [n] of each of these, in the host's memory."""
         self._group = GroupGradients(gradients, self._pinned(gradients), self.optimiser)
         self._apart: dict[int, tuple[tuple[object, ...], Apart]] = {}
         """By stage, what visits of others give to its gradient: attempt and whose, and what."""
@@ -281,23 +285,35 @@ class TorchStages:
     def recount(
         self, stage: int, step: int, attempt: PlainAttempt, microbatch: int, visit: int, of: list[Any],
         input: int | None, gradient: int | None, onward: Sequence[int] = (), passed_on: int | None = None,
-        handed_back: int | None = None,
+        handed_back: int | None = None, lent: int | None = None,
     ) -> Answer:  # fmt: skip
         """Visits of another holder of these stages, forward and backward, apart from our own. `value`: how far what it
-        passed on and handed back is from what we make, at most; 0 where neither is here."""
-        several = [self._held(each) for each in (stage, *onward)]
+        passed on and handed back is from what we make, at most; 0 where neither is here. `lent`: the visit is of this
+        stage, on the weights that were lent of it when `stage` was made; 0 where these are not here, or do not fit."""
+        if lent is not None:
+            made = self._lent_weights.get(stage, {}).get(lent)
+            try:
+                several = [] if made is None else [self._stage_of(lent, made, self._held(stage))]
+            except (RuntimeError, MemoryError) as error:
+                if not self.out_of_memory(error):
+                    raise
+                several = []
+        else:
+            several = [self._held(each) for each in (stage, *onward)]
+        if not several:
+            return self._done()
         with ExitStack() as apart:
             for held in {each.index: each for each in several}.values():
                 self._require_next(held, step)
                 apart.enter_context(held.counting_apart(self._apart_of(held, attempt, of)))
             try:
-                begins, made, back = self._forward_again(several, step, attempt, microbatch, visit, input)
+                begins, out, back = self._forward_again(several, step, attempt, microbatch, visit, input)
                 if gradient is not None:
                     back = self._gradients.decode(self._copies.fetch(self._slot(gradient, self._gradients, stage)))
                 handed = self._backward_again(several, step, attempt, microbatch, visit, back, begins)
                 away = 0.0
-                if passed_on is not None and made is not None:
-                    away = _away(self._activation(passed_on, stage), made)
+                if passed_on is not None and out is not None:
+                    away = _away(self._activation(passed_on, several[0].index), out)
                 if handed_back is not None and handed is not None:
                     said = self._gradients.decode(self._copies.fetch(self._slot(handed_back, self._gradients, stage)))
                     away = max(away, _away((said, None), (handed, None)))
@@ -306,7 +322,17 @@ class TorchStages:
             finally:
                 for number, held in enumerate(several):
                     held.forget_saved(_key(attempt, microbatch, visit + number))
+                if lent is not None:
+                    self._apart.pop(lent, None)
         return self._done(value=away)
+
+    def _stage_of(self, lent: int, weights: Tensor, beside: Stage) -> Stage:
+        """For as long as it is needed, with the weights [n] that were lent."""
+        made = self._new_stage(lent)
+        state_of(made, "weights").copy_(weights)
+        assert beside.version is not None
+        made.become(beside.version, 0, 1.0, 0.0)
+        return made
 
     def _forward_again(
         self, several: Sequence[Stage], step: int, attempt: PlainAttempt, microbatch: int, visit: int, input: int | None
@@ -413,6 +439,8 @@ class TorchStages:
         held = self._held(stage)
         version = StageVersion(step, commit, _attempt(attempt))
         self._exports.moves_on(held)
+        if not skipped:
+            self._lent_weights.pop(stage, None)
         rate = held.apply(version, skipped, self._group.take(stage, version.attempt))
         every = self.config.digest_every
         return {"digest": digest(held.weights) if every and step % every == 0 else "", "learning_rate": rate}
@@ -445,21 +473,25 @@ class TorchStages:
 
     def install_begin(
         self, stage: int, step: int, commit: str, attempt: PlainAttempt, parts: str, rate_factor: float,
-        first: PlainLayers | None = None,
+        first: PlainLayers | None = None, tried: Sequence[int] = (),
     ) -> Answer:  # fmt: skip
         """The stage is unusable until `install_end`. Sums that a learner has of it already stay. `first`: as of
-        `initialise`, where a part of the model is not trained."""
+        `initialise`, where a part of the model is not trained. `tried`: the weights of these stages, which it is made
+        of, are kept until a step is made with it; not where a part of the model is not trained."""
         self._drop_weights(stage)
         made = self._new_stage(stage, first=first)
         state = state_of(made, parts)
         version = StageVersion(step, commit, _attempt(attempt))
         blend = Blend(state, self.config.chunk_numbers, stage)
-        self._installs[stage] = _Install(made, blend, version, rate_factor)
+        kept = {} if first is not None else {each: torch.zeros_like(made.weights, device="cpu") for each in tried}
+        self._installs[stage] = _Install(made, blend, version, rate_factor, kept)
         return {"chunks": blend.chunks, "bytes": state.nbytes}
 
     def install_chunk(
-        self, stage: int, index: int, weight: float, slot: int, length: int, encoding: str = "raw"
-    ) -> Answer:
+        self, stage: int, index: int, weight: float, slot: int, length: int, encoding: str = "raw",
+        lender: int | None = None,
+    ) -> Answer:  # fmt: skip
+        """`lender`: the stage that it comes from."""
         install = self._installing(stage)
         started = time.perf_counter()
         numbers = install.blend.numbers(index)
@@ -469,6 +501,9 @@ class TorchStages:
         raw, dtype = encoding == "raw", install.stage.dtype
         chunk = torch.frombuffer(content, dtype=dtype) if raw else decode(content, encoding, numbers, dtype)
         install.blend.add(index, weight, chunk)
+        if lender in install.kept:
+            kept, begin = install.kept[lender], index * self.config.chunk_numbers
+            kept[begin : begin + numbers] = chunk[: max(0, kept.numel() - begin)]
         install.seconds += time.perf_counter() - started
         return {}
 
@@ -477,9 +512,10 @@ class TorchStages:
         install = self._installing(stage)
         started = time.perf_counter()
         install.blend.finish()
+        install.stage.require_credible(step_count)
         install.stage.become(install.version, step_count, install.rate_factor, norm_squared)
         weights_digest = digest(install.stage.weights)
-        self._stages[stage] = install.stage
+        self._stages[stage], self._lent_weights[stage] = install.stage, install.kept
         del self._installs[stage]
         return {"digest": weights_digest, "blend_seconds": install.seconds + time.perf_counter() - started}
 
@@ -566,6 +602,7 @@ class TorchStages:
     def _drop_weights(self, stage: int) -> None:
         self._stages.pop(stage, None)
         self._installs.pop(stage, None)
+        self._lent_weights.pop(stage, None)
         self._apart.pop(stage, None)
 
     def _held(self, stage: int) -> Stage:

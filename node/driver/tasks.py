@@ -117,6 +117,8 @@ class TaskRunner:
             "visit": task.visit, "input": slots[0], "onward": list(task.onward),
         }  # fmt: skip
         if isinstance(task, Recount):
+            if task.rebuilt >= 0:  # what was lent for a stage is where that one is
+                fields |= {"stage": task.rebuilt, "lent": task.stage}
             self._compute.post(
                 "recount", answered, **fields, gradient=slots[1], of=_apart(task), passed_on=slots[2],
                 handed_back=slots[3],

@@ -90,6 +90,8 @@ class _Fetching:
         """After the last chunk. Raises TransferFailed when weights, moments or counts are others than most have, or of
         a copy others than the keeper was lent."""
         said, plan, donor = self.header, self.effect.plan, self.donors[0].peer
+        if parts != "weights" and said.step_count > max(0, said.version.step):
+            raise TransferFailed(donor, f"{donor} says that {said.step_count} updates were made by then")
         if self.whole and self.whole.digest(said.step_count, said.rate_factor) != plan.digest:
             raise TransferFailed(donor, "a snapshot with another digest than most have")
         if wants_copies(plan) and not plan.takes(copy_digest(plan.stage, parts, said, self.sources[0].hashes)):
@@ -265,9 +267,12 @@ class Installer:
 
     async def _begin(self, fetching: _Fetching) -> None:
         plan, base = fetching.effect.plan, fetching.effect.base
+        tried = [donor.stage for donor in fetching.donors if donor.peer != self._borrower.me]
+        kept = {"tried": tried} if self._settings.checks and plan.rung in REBUILT and tried else {}
         await self._fill(
             plan.stage,
             "install_begin",
+            **kept,
             step=base.step,
             commit=base.commit,
             attempt=list(base.attempt),
@@ -309,7 +314,7 @@ class Installer:
                 fetching.whole.add(self._arena.view(handle)[:length])
             await call_with_slot(
                 self._compute, "install_chunk", stage=fetching.effect.plan.stage, index=index, weight=weight,
-                slot=slot, length=length, encoding=source.header.encoding,
+                slot=slot, length=length, encoding=source.header.encoding, lender=donor.stage,
             )  # fmt: skip
         finally:
             self._arena.release(handle)

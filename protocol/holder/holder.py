@@ -12,13 +12,15 @@ from ftnode.protocol.liveness.deadlines import Deadlines
 from ftnode.protocol.liveness.moves import Moves
 from ftnode.protocol.recovery.copies import OwnCopies
 from ftnode.protocol.recovery.disk_versions import OwnDisk
+from ftnode.protocol.recovery.donor_trials import DonorTrials
 from ftnode.protocol.recovery.installs import Installs
 from ftnode.protocol.recovery.lent_copies import LentCopies
 from ftnode.protocol.recovery.rolls import OwnRolls
+from ftnode.protocol.recovery.rungs import REBUILT
 from ftnode.protocol.recovery.trials import Trials
 from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.step.attempt import StepWork
-from ftnode.protocol.step.check import draw
+from ftnode.protocol.step.check import Check, draw
 from ftnode.protocol.step.completed_attempt import CompletedAttempt, promised_by
 from ftnode.protocol.step.doubts import Doubts
 from ftnode.protocol.step.early_tensors import EarlyTensors
@@ -32,8 +34,10 @@ from ftnode.protocol.words.messages import (
     Answer,
     Begin,
     Boundary,
+    Donor,
     Doubted,
     Judge,
+    Plan,
     Roll,
     Rolled,
     Share,
@@ -95,7 +99,9 @@ class Holder:
         """What there is memory for; -1: for as many as the manifest says."""
         self._fits: int | None = None
         """More stages than this did not fit, whatever compute promises; None while that has not been met."""
-        self.installs, self.trials = Installs(), Trials()
+        self.installs, self.trials, self.donor_trials = Installs(), Trials(), DonorTrials()
+        self._made_anew: tuple[Plan, Version] | None = None
+        """The last plan by which we made a stage once more that we had."""
         self.places: dict[int, int] = {}
         """Stage → the device on which it was when it was last installed."""
         self.learning: tuple[int, ...] = ()
@@ -262,6 +268,7 @@ class Holder:
         self.learning = tuple(stage for stage in self.learning if stage not in s.mine)
         self.trials.on_view(view)
         self.trials.keep_only(self.learning)
+        self.donor_trials.keep_only(s.mine)
         if s.mine and not was and not took_part:  # what we did as a learner may be long over
             self._stop_work(s, out)
         if not (s.member or self.learning) or (set(was) - set(s.mine) and not self._handed_over(s, was)):
@@ -316,6 +323,7 @@ class Holder:
         self.versions.pop(stage, None)
         self.made_in.pop(stage, None)
         self.trials.forget(stage)
+        self.donor_trials.forget(stage)
         out.append(Forget(stage))
 
     def _forget_given_up(self, out: Outcome) -> None:
@@ -435,8 +443,11 @@ class Holder:
         self.moves.begin(s.view.leader, s.now)
         self.completed.begun(begin.lineage, goes_on)
         self._watching.begin(s, begin)
+        self.donor_trials.begin(s.view, begin)
         if goes_on and self.work is not None:
             out.extend(self.work.continue_in(s.view, begin, s.now))
+            if self.donor_trials.stages:  # who is gone may have made what would have to be shown
+                self.work.give_up("what its donors lent has not been tried")
         else:
             _release(out, self._early.drop(begin.attempt))
             if self.work is not None:
@@ -449,7 +460,7 @@ class Holder:
             lot = lot or draw(s.chance, s.view, s.me, s.settings, begin, self.doubts, s.new(s.members))
             self.work = StepWork(
                 s.me, s.view, begin, s.settings, self.pace, self.line, s.paces(), self.deadlines, live, lot,
-                self.trials.stages,
+                {*self.trials.stages, *self.donor_trials.stages},
             )  # fmt: skip
             self._task_since = s.now
             if begin.attempt in self._left:
@@ -497,6 +508,10 @@ class Holder:
                 self.versions.pop(stage, None)
                 if self.installs.drop(stage):
                     self._forget(out, stage)
+        for plan in begin.installs:
+            if plan.anew and plan.peer == s.me and plan.stage in s.mine and self._made_anew != (plan, begin.base):
+                self._made_anew = plan, begin.base
+                self._forget(out, plan.stage)
         for stage in (*s.mine, *self.learning):
             if self.versions.get(stage) != begin.base and not self._apply(out, stage, begin):
                 if stage in self.learning:
@@ -518,6 +533,8 @@ class Holder:
         if work is None or version is None or version.step != base.step - 1:
             return False
         out.append(Apply(stage, base, base.attempt, work.begin.skip))
+        if not work.begin.skip:
+            self.donor_trials.forget(stage)
         self.versions[stage] = base
         self.made_in[stage] = begin.lineage, self.origin
         return True
@@ -554,14 +571,12 @@ class Holder:
     # -- installs
 
     def on_installed(self, s: Situation, event: Installed) -> Outcome:
-        lender = self.installs.lender(event)
+        plan = self.installs.plan_of(event)
         version, out = self.installs.on_installed(s, event)
         if version is None:
             return out
-        if event.stage in self.learning and lender is not None and s.settings.checks:
-            self.trials.lent(event.stage, lender)
-            if self.work is not None:
-                self.work.untried.add(event.stage)
+        if plan is not None and s.settings.checks:
+            self._has_to_try(s, plan)
         self.versions[event.stage], self.places[event.stage] = version, event.place
         self._has_done(s)
         assert s.view is not None
@@ -572,10 +587,20 @@ class Holder:
             if self.work.may_check:
                 lot = self.trials.draw(s, self.begin, usable)
                 out.extend(self.work.try_out(lot, s.now) if lot is not None else ())
-                self.work.untried.intersection_update(self.trials.stages)
+                self._still_untried(self.work)
         if event.stage in self.learning:
             out.beat(False, s.view.leader)
         return out
+
+    def _has_to_try(self, s: Situation, plan: Plan) -> None:
+        """Rule 48: the weights that the plan is about are here, and came from others."""
+        assert s.view is not None
+        if plan.stage in self.learning and plan.rung is Rung.REPLICA:
+            self.trials.lent(plan.stage, plan.donors[0].peer)
+        elif plan.stage in s.mine and plan.rung in REBUILT:
+            self.donor_trials.lent(plan.stage, (donor for donor in plan.donors if donor.peer != s.me), s.view)
+        if self.work is not None and plan.stage in {*self.trials.stages, *self.donor_trials.stages}:
+            self.work.untried.add(plan.stage)
 
     def on_install_failed(self, s: Situation, event: InstallFailed) -> Outcome:
         waited, out = self.installs.on_failed(s, event)
@@ -652,10 +677,15 @@ class Holder:
     def _look_at_trial(self, s: Situation, out: Outcome, work: StepWork) -> None:
         """Of what was lent to us. Weights that are not to be believed are dropped; with nobody else to lend the stage,
         we do not learn it."""
-        if work.trial is None or s.view is None:
+        if work.trial is not None and work.trial.rebuilt >= 0:
+            self._refuse_donor(s, out, work, work.trial, self.donor_trials.judge(work.trial, out))
+        if (lot := self.donor_trials.draw(s, work)) is not None:
+            out.extend(work.try_out(lot, s.now))
+        self._still_untried(work)
+        if work.trial is None or work.trial.rebuilt >= 0 or s.view is None:
             return
         refuted = self.trials.judge(s, work.trial, out)
-        work.untried.intersection_update(self.trials.stages)
+        self._still_untried(work)
         for stage in refuted:
             work.lose(stage)
             self._forget(out, stage)
@@ -667,6 +697,21 @@ class Holder:
             reason = f"it was lent other weights than {work.trial.of} works with"
             lineage, number = s.view.lineage.id, s.view.number
             out.send(s.view.leader, Answer(lineage, number, given_up, False, (), reason))
+
+    def _still_untried(self, work: StepWork) -> None:
+        work.untried.intersection_update({*self.trials.stages, *self.donor_trials.stages})
+
+    def _refuse_donor(self, s: Situation, out: Outcome, work: StepWork, trial: Check, donor: Donor | None) -> None:
+        """The stage that we have made of what this one lent goes, and somebody makes it anew without."""
+        if donor is None or s.view is None:
+            return
+        work.give_up(trial.refuted, donor.stage, -1, donor.peer, trial.distance)
+        assert work.poison is not None
+        out.send(s.view.leader, work.poison)
+        work.lose(trial.rebuilt)
+        self._forget(out, trial.rebuilt)
+        reason = f"{NOT_LENT}: {donor.peer} lent other weights of stage {donor.stage} for it"
+        out.extend(self.departure.give_up(s, (trial.rebuilt,), reason))
 
     def _has_done(self, s: Situation) -> None:
         self.done += 1

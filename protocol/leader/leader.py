@@ -17,10 +17,11 @@ from ftnode.protocol.leader.duty import Duty
 from ftnode.protocol.leader.leader_memory import LeaderMemory
 from ftnode.protocol.leader.learners import Learners
 from ftnode.protocol.leader.leavers import HANDED_OVER, Leavers
-from ftnode.protocol.leader.lenders import lent, uncounted
+from ftnode.protocol.leader.lenders import REFUTED_BY, lent, uncounted
 from ftnode.protocol.leader.losses import Losses
 from ftnode.protocol.leader.omissions import Omissions
 from ftnode.protocol.leader.progress import ViewProgress
+from ftnode.protocol.leader.rebuilt_again import made_again
 from ftnode.protocol.leader.recruiting import Recruiting
 from ftnode.protocol.leader.replica_moves import ReplicaMoves
 from ftnode.protocol.leader.restart import Restart
@@ -259,7 +260,12 @@ class Leader:
         told = {peer: status.copies for peer, status in progress.statuses.items()}
         copies = usable_copies(lent(s, self.memory, self.view.lineage.id, told), where.base)
         disks = self.restart.kept(s, where.base)
-        plans = plan_installs(self.view, where, settings, s.contacts, copies, disks, self.memory.lent)
+        plans: tuple[Plan, ...] | Hopeless = ()
+        for least in (1, REFUTED_BY):
+            refuted = self.memory.not_believed(least)
+            plans = plan_installs(self.view, where, settings, s.contacts, copies, disks, self.memory.lent, refuted)
+            if not (isinstance(plans, Hopeless) and refuted):
+                break
         if doubtful := uncounted(self.memory, told, progress.empty):
             out.note("copy", f"does not count on copies of {doubtful}: nobody has told of them who held the stage")
         if isinstance(plans, Hopeless):
@@ -420,6 +426,13 @@ class Leader:
         self.progress.ready[sender] = ready
         if ready.validation is not None:
             self.chronicle.evaluate(begin.base.step, ready.validation)
+            scorer = sender == self.view.holders[HEAD][0]
+            again = (
+                made_again(s, out, self.view, self.memory, self.chronicle, begin, ready.validation) if scorer else ()
+            )
+            if again:
+                self._begin(s, out, begin.base, begin.skipped, again, None, False)
+                return out
         if self._all_ready(s):
             self.duty.done(s)
             if not (begin.training and self.learners.wait(s, out, begin.base.step)):
@@ -557,7 +570,9 @@ class Leader:
             self.chronicle.unscored = begin.base.step
             out.note("poisoned", f"no validation of step {begin.base.step}: {poisoned.reason}")
             self._begin(s, out, begin.base, begin.skipped, begin.installs, None, begin.skip)
-        elif poisoned.distance and self._accuse(s, out, sender, poisoned, begin):
+        elif poisoned.distance and (
+            self._refuted(out, sender, poisoned) or self._accuse(s, out, sender, poisoned, begin)
+        ):
             pass
         elif begin.training and self.memory.poisonings(begin.step) < TRIES + SKIPS:
             self.memory.spoilt.name(begin.step, self._suspects(s, sender, poisoned))
@@ -572,6 +587,17 @@ class Leader:
 
     def on_verdict(self, s: Situation, sender: Peer, verdict: Verdict) -> Outcome:
         return self.cases.on_verdict(s, sender, verdict)
+
+    def _refuted(self, out: Outcome, sender: Peer, poisoned: Poisoned) -> bool:
+        """Rule 48: who has made a stage of others' weights says that one of these lent it something else than it works
+        with. That one stays, since its stage would be lost as well, and lends nothing more for this."""
+        donor, group = poisoned.giver, self.view.holders[poisoned.stage]
+        concerned = {*group, *(peer for stage, peer in self.learners.named() if stage == poisoned.stage)}
+        if donor is None or donor not in group or sender in concerned or poisoned.microbatch >= 0:
+            return False
+        if self.memory.refute(poisoned.stage, donor, sender):
+            out.note("liar", f"{sender} says: {poisoned.reason}", peer=donor.id, step=str(poisoned.step))
+        return True
 
     def _suspects(self, s: Situation, sender: Peer, poisoned: Poisoned) -> Suspects:
         """Who may be to blame: who names it, and who gave it the numbers, by its word; of a sum the whole group, or who

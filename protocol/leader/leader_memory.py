@@ -12,6 +12,7 @@ from ftnode.protocol.leader.spoilt_steps import SpoiltSteps
 from ftnode.protocol.liveness.deadlines import Deadline
 from ftnode.protocol.recovery.disk_versions import PEERS_MAX
 from ftnode.protocol.recovery.lent_copies import LentCopies
+from ftnode.protocol.recovery.rebuilt_score import Scores
 from ftnode.protocol.recovery.rolls import ROLLS_TOLD, complete
 from ftnode.protocol.recovery.short_notice import Notice
 from ftnode.protocol.words.messages import Convicted, Ready, Roll
@@ -87,6 +88,10 @@ class LeaderMemory:
     """When the last of those failures was."""
     forgave: int = 0
     """How often they were forgotten since the last commit, because nothing was possible without."""
+    refuted: dict[tuple[int, Peer], set[str]] = field(default_factory=dict)
+    """(stage, donor) → PeerIds of those who say that it lent them other weights than it works with (rule 48)."""
+    scores: Scores = field(default_factory=Scores)
+    """Validations of steps in which stages were rebuilt."""
     lent: LentCopies = field(default_factory=LentCopies)
     """What holders told that they lent to keepers, or an earlier leader did. Whoever may lead listens."""
     rolls: dict[str, tuple[Roll, ...]] = field(default_factory=dict)
@@ -169,6 +174,19 @@ class LeaderMemory:
         """Somebody did not get it from any of them."""
         self.broken.update((donor.id, stage, version) for donor in donors)
         self.broken_at = now
+
+    def refute(self, stage: int, donor: Peer, by: Peer) -> bool:
+        """One who rebuilt a stage says so. Whether it is news."""
+        said = self.refuted.setdefault((stage, donor), set())
+        news = by.id not in said
+        said.add(by.id)
+        while len(self.refuted) > FAILED_MAX:
+            del self.refuted[next(iter(self.refuted))]
+        return news
+
+    def not_believed(self, least: int = 1) -> frozenset[tuple[int, Peer]]:
+        """(stage, donor) of whom so many say it."""
+        return frozenset(key for key, said in self.refuted.items() if len(said) >= least)
 
     def not_heard(self, donors: Iterable[Peer], present: Collection[Peer], now: float) -> None:
         """These did not lend, for whatever reason. Who is not present any more tells of nothing, and is forgotten."""

@@ -9,6 +9,7 @@ from ftnode.protocol.situation import Situation
 from ftnode.protocol.wire.admission import REASON_MAX
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.types import Peer, Version, spoken_stage
+from ftnode.protocol.words.view import View
 
 Told = tuple[tuple[int, Version], ...]
 """(stage, version) of each copy that a peer keeps."""
@@ -24,6 +25,17 @@ def outside(s: Situation, memory: LeaderMemory) -> list[Presence]:
         if peer not in s.liveness.refused
         and (peer not in unheard or s.liveness.heard_since(peer, unheard[peer]))
     ]  # fmt: skip
+
+
+REFUTED_BY = 2
+"""Where nothing else is left, a donor counts whom fewer say not to be believed: one of them may lie."""
+
+
+def refuted(memory: LeaderMemory, view: View, least: int = 1) -> frozenset[int]:
+    """Stages none of whose holders is believed to lend what it works with."""
+    said = memory.not_believed(least)
+    groups = enumerate(view.holders)
+    return frozenset(stage for stage, group in groups if group and all((stage, peer) in said for peer in group))
 
 
 def lent(s: Situation, memory: LeaderMemory, lineage: str, told: Mapping[Peer, Told]) -> dict[Peer, Told]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ftnode.protocol.leader.knocking import Knocking
 from ftnode.protocol.leader.leader_memory import FAILURES_MAX, LeaderMemory
-from ftnode.protocol.leader.lenders import lent
+from ftnode.protocol.leader.lenders import REFUTED_BY, lent, refuted
 from ftnode.protocol.leader.losses import Losses
 from ftnode.protocol.leader.outlook import paces_of
 from ftnode.protocol.leader.progress import ViewProgress
@@ -105,7 +105,14 @@ class Recruiting:
         held = frozenset(range(len(self.view.holders))) - {*stages, *self.view.omitted} - self.progress.empty
         stored = self.restart.kept(s, known) if known is not None else {}
         available = Available(base, held, self._copied(s, base), stored)
-        return {stage: filled_from(stage, available, s.settings) for stage in stages}
+        choices = dict[int, Choice]()
+        for least in (1, REFUTED_BY):
+            barred = refuted(self.memory, self.view, least) - {*stages}
+            believed = available.without(barred)
+            choices = {stage: filled_from(stage, believed, s.settings) for stage in stages}
+            if all(rung is not None for rung, _, _ in choices.values()):
+                break
+        return choices
 
     def _copied(self, s: Situation, base: int) -> dict[int, int]:
         """Stage → step of the newest copy of it, not later than `base`, that somebody lends: a member which stays, or

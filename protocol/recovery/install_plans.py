@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -51,17 +51,19 @@ def plan_installs(
     copies: Mapping[int, tuple[Version, tuple[Peer, ...]]],
     snapshots: DiskHolders = MappingProxyType({}),
     lent: LentCopies | None = None,
+    refuted: Collection[tuple[int, Peer]] = (),
 ) -> tuple[Plan, ...] | Hopeless:
     """A plan for each empty holder, or what stands in the way. `snapshots`: those on disks, of exactly the base.
-    `lent`: what holders told of the copies."""
-    missing = set(where.empty)
+    `lent`: what holders told of the copies. `refuted`: (stage, holder) that no plan names as a donor (rule 48)."""
+    missing = {*where.empty, *refuted}
     whole = frozenset(
         stage for stage, group in enumerate(view.holders) if any((stage, peer) not in missing for peer in group)
     )
     # Nobody blends from a stage that is vacant, whoever keeps a copy: a run that is over ends with what it has.
     copied = {stage: version.step for stage, (version, _) in copies.items() if view.holders[stage]}
     stored = {stage: kept for stage, kept in snapshots.items() if view.holders[stage]}
-    available = Available(where.base.step, whole, copied, stored)
+    unlent = {stage for stage, _ in refuted} - {stage for stage, _ in where.empty} - whole
+    available = Available(where.base.step, whole, copied, stored).without(unlent)
     plans: list[Plan] = []
     hopeless, reasons = [], []
     for stage, peer in where.empty:
@@ -86,7 +88,8 @@ def plan_installs(
             digests = lent.digests(asked, stage, copy, where.base) if lent is not None else ()
         else:
             lending = [
-                (lender, min(view.holders[lender], key=lambda other: (lender, other) in missing)) for lender in lenders
+                (lender, min(view.holders[lender], key=lambda other: ((lender, other) in missing, other != peer)))
+                for lender in lenders
             ]
         donors = tuple(Donor(lender, donor, contacts.get(donor, ())) for lender, donor in lending)
         factor = settings.rate_factor if rung in REBUILT else 1.0

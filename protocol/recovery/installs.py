@@ -110,12 +110,10 @@ class Installs:
         pending.becomes = base
         return True
 
-    def lender(self, event: Installed) -> Peer | None:
-        """Whose weights of the stage are here, if they are another holder's that we wait for."""
+    def plan_of(self, event: Installed) -> Plan | None:
+        """By which the weights are here that we wait for."""
         pending = self._pending.get(event.stage)
-        if pending is None or pending.base != event.base or pending.plan.rung is not Rung.REPLICA:
-            return None
-        return pending.plan.donors[0].peer
+        return pending.plan if pending is not None and pending.base == event.base else None
 
     def on_installed(self, s: Situation, event: Installed) -> tuple[Version | None, Outcome]:
         """What the stage now is; None when nobody waits for it any more."""

@@ -27,6 +27,12 @@ class Available(NamedTuple):
     stored: Collection[int]
     """Stages of which a disk has exactly these."""
 
+    def without(self, stages: Collection[int]) -> Available:
+        """These are held, and not lent to others by anybody who is believed."""
+        step, held, copied, stored = self
+        kept = {stage: at for stage, at in copied.items() if stage not in stages}
+        return Available(step, held.difference(stages), kept, [stage for stage in stored if stage not in stages])
+
 
 def filled_from(stage: int, available: Available, settings: Settings) -> Choice:
     """Can a stage be filled, and from what? Whoever looks for a holder asks this before the view, and whoever plans the

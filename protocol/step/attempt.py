@@ -60,6 +60,8 @@ SHOWN_TIMES = 2
 """Each tensor to each peer: for a check of its own, and for the leader."""
 Path = tuple[Peer, ...]
 """Who serves each visit."""
+REBUILT_VIEWS = 8
+"""For so many views a stage counts as one that may just have been made of others."""
 
 
 class StepWork:
@@ -148,7 +150,7 @@ class StepWork:
         waits for what a holder of another stage learns."""
         if self._to_admit or self._inflight or not self._installed.keys() >= self._required:
             return False
-        if self.untried & self._required:
+        if self.untried & self._required and self.begin.training and not self.begin.skip:
             return False
         if self.poison is not None and self.poison.distance:
             return False  # others' work is done, and we say that a part of it is a lie
@@ -467,7 +469,9 @@ class StepWork:
         """Rule 48: what was lent to us is here, in the middle of the step, in which no check is under way."""
         self._check = Check(self.me, lot, self.view, self.begin, self.settings, self._holds)
         for stage in self._check.stages:
-            if stage in self.groups.reducing:
+            if lot.rebuilt >= 0:  # its group tells us nothing, but we have met all microbatches
+                self._check.told(stage, self._visits_by(stage, lot.of), now)
+            elif stage in self.groups.reducing:
                 self._check.told(stage, self.groups.visits_of(stage, lot.of), now)
         return self._go_on_checking()
 
@@ -490,6 +494,21 @@ class StepWork:
         )  # fmt: skip
         return Send(self.view.leader, verdict, None)
 
+    def who_did(self, stage: int) -> list[Peer]:
+        """Others that do the step's visits of a stage, by the paths that we have met."""
+        routes = [(self.route(m), path) for m, path in self._paths.items() if not self.is_validation(m)]
+        every = {peer for route, path in routes for at, peer in zip(route, path) if at == stage}
+        return sorted(every - {self.me})
+
+    def _visits_by(self, stage: int, peer: Peer) -> list[tuple[int, int]]:
+        """Those that the peer does, by the same paths."""
+        return [
+            (m, visit)
+            for m, path in sorted(self._paths.items())
+            for visit, at in enumerate(self.route(m))
+            if at == stage and path[visit] == peer and not self.is_validation(m)
+        ]
+
     def _go_on_checking(self) -> list[Effect]:
         """Ask for the tensors of the next visits of whom we check; compare, when all is here."""
         check = self._check
@@ -503,6 +522,9 @@ class StepWork:
 
     def _do_again(self, tasks: Iterable[Task]) -> list[Effect]:
         for task in tasks:
+            if isinstance(task, Recount) and task.rebuilt >= 0:
+                self._queue.add(task)
+                continue
             if len({self._installed.get(stage) for stage in task.stages}) > 1:
                 return self._stop_checking("the stages lie on several devices here")
             self._add(task)
@@ -553,18 +575,18 @@ class StepWork:
         if (show.view, show.step, show.attempt) != (self.view.number, begin.step, begin.attempt):
             return []
         for key in show.taken if begin.attempt.view == show.view else ():  # else who made it may be gone
-            if sender in self._makers_of(key) and self._may_see(sender, key):
+            if sender in self._makers_of(key) and self._shows_again(sender, key):
                 self._curious.setdefault(key, []).append(sender)
                 effects += self._show_taken(key)
         for key in show.tensors:
             kept = self.outbox.kept(key)
             if kept is None or self.is_validation(key[0]):
                 continue
-            if sender in self.groups.of(self.route(key[0])[key[1]]) and self._may_see(sender, key):
+            if sender in self._may_see(self.route(key[0])[key[1]]) and self._shows_again(sender, key):
                 effects.append(Send(sender, kept.boundary, self._holds.handle(RESEND, key)))
         return effects
 
-    def _may_see(self, peer: Peer, key: TensorKey) -> bool:
+    def _shows_again(self, peer: Peer, key: TensorKey) -> bool:
         """Nobody is sent the same tensor without end."""
         self._shown[peer, key] += 1
         return self._shown[peer, key] <= SHOWN_TIMES
@@ -585,7 +607,17 @@ class StepWork:
         before = maker_of(visit, direction)
         if not (0 <= microbatch < self.settings.microbatches and 0 <= visit <= self.last and 0 <= before <= self.last):
             return ()
-        return self.groups.of(self.route(microbatch)[before])
+        return self._may_see(self.route(microbatch)[before])
+
+    def _may_see(self, stage: int) -> tuple[Peer, ...]:
+        """Who may do visits of the stage again: those who hold or learn it, and those who have lately come to hold
+        another one alone, which may be made of it (rule 48)."""
+        view = self.view
+        if not self.settings.checks:
+            return self.groups.of(stage)
+        late = view.number - REBUILT_VIEWS
+        alone = (group[0] for at, group in enumerate(view.holders) if len(group) == 1 and view.epochs[at] > late)
+        return (*self.groups.of(stage), *alone)
 
     def _on_shown(self, sender: Peer, boundary: Boundary, handle: Handle) -> list[Effect]:
         """A tensor that is not for us: one that we asked for."""
@@ -678,8 +710,9 @@ class StepWork:
     def beat(self, now: float) -> list[Effect]:
         """Every heartbeat: say again what may have been lost."""
         effects = [*self.outbox.resend_late(now), *self.groups.tell_again()]
-        if self._check is not None and self._check.late(now) and not self._check.over:
-            effects += self._stop_checking("it takes too long")
+        if self._check is not None and not self._check.over:
+            late = self._check.late(now)
+            effects += self._stop_checking("it takes too long") if late else self._check.ask_again()
         if self._to_judge and self.may_check:
             effects += self.judge(self._to_judge.pop(0), now)
         return effects

@@ -46,13 +46,15 @@ class Block(NamedTuple):
 class Lot(NamedTuple):
     """Whom we check in a step. `share`: of its visits; 1.0: all, and what they gave to the sum. `key`: which. `learnt`:
     stages whose weights it lent us, which are tried on a few of its visits in a row (rule 48); else none. `outputs`:
-    what it passed on is compared. `judge`: what our leader wants to know (rule 50); else nobody is told of it."""
+    what it passed on is compared. `rebuilt`: they were lent to make this stage of them; -1: to be learnt. `judge`: what
+    our leader wants to know (rule 50); else nobody is told of it."""
 
     of: Peer
     share: float
     key: int
     learnt: tuple[int, ...] = ()
     outputs: bool = True
+    rebuilt: int = -1
     judge: Judge | None = None
 
     @property
@@ -116,10 +118,12 @@ class Check:
 
     def __init__(self, me: Peer, lot: Lot, view: View, begin: Begin, settings: Settings, holds: Holds) -> None:
         self.me, self.of, self.view, self.begin, self.settings = me, lot.of, view, begin, settings
-        self.trial = bool(lot.learnt)
+        self.trial, self.rebuilt = bool(lot.learnt), lot.rebuilt
         self.stages = shown_of(view, lot.learnt or view.stages_of(me), lot.of, settings)
         self.refuted, self.distance = "", 0.0
         """Of a trial: how what the peer passed on differs from what its visits give, and how far."""
+        self.judged = False
+        """Of a trial: what follows from it has been done."""
         self._compared = 0
         """Blocks that were done again."""
         self._lot = lot
@@ -217,6 +221,19 @@ class Check:
             tasks += self._recounts(block)
         return effects, tasks
 
+    def ask_again(self) -> list[Effect]:
+        """Of donors, which may be far away: for what had not been made when we asked."""
+        if self.rebuilt < 0:
+            return []
+        return [
+            Send(peer, self._asking(key, RESEND), None)
+            for block, tensors in self._open.items()
+            for key in self._inputs(block)
+            if tensors[key] is None
+            for peer in self._beside(key, RESEND)
+            if peer not in (self.me, self.of)
+        ]
+
     def done(self, task: Recount, now: float) -> tuple[Handle, ...]:
         """A block is done again; the handles to release."""
         block = Block(task.microbatch, task.visit, task.visits[-1])
@@ -291,7 +308,7 @@ class Check:
         passed_on, handed_back = ends[2:]
         return [Recount(
             stages[0], begin.step, begin.attempt, block.microbatch, block.first, self.of, ends[0], ends[1], stages[1:],
-            passed_on, handed_back, self.judge is not None,
+            passed_on, handed_back, self.rebuilt, self.judge is not None,
         )]  # fmt: skip
 
     def _route(self, microbatch: int) -> tuple[int, ...]:

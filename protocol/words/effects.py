@@ -105,6 +105,7 @@ class Recount:
     batch. No `gradient`: it ends with the loss. `passed_on`, `handed_back`: what `of` made of them, forward and
     backward. Done's `value` is how far these are from what the visits give: the L2 norm of the difference over that of
     the latter, of the one that is farther.
+    `rebuilt`: the stage is none of ours, and is run on what was lent of it to rebuild this one (rule 48); else -1.
     """
 
     stage: int
@@ -118,6 +119,7 @@ class Recount:
     onward: tuple[int, ...] = ()
     passed_on: Handle | None = None
     handed_back: Handle | None = None
+    rebuilt: int = field(default=-1, repr=False)
     judged: bool = False
     """For our leader (rule 50), so apart from what a check of our own may have done again of it."""
 

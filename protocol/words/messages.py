@@ -414,6 +414,8 @@ class Plan:
     digest: str = ""
     told: tuple[str, ...] = ()
     """Digests of the copies that count: whoever held the stage has told them (rule 49)."""
+    anew: bool = field(default=False, repr=False)
+    """The peer has weights of the base, and is to make others (rule 29)."""
 
     def takes(self, digest: str) -> bool:
         """Whether a copy of this digest is one that counts."""

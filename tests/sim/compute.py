@@ -117,8 +117,9 @@ def way_received(task: Forward | Backward, tensors: dict[Handle, Tensor]) -> tup
 class Compute:
     """One compute process. Raises Violation when the core asks for what no compute process may be asked for."""
 
-    __slots__ = ("accumulated", "begun_in", "ledger", "lent_falsely", "lies", "lineage", "microbatches", "owner",
-                 "poisons", "recounted", "reduced", "saved", "stages", "swap", "watched", "weights")  # fmt: skip
+    __slots__ = ("accumulated", "begun_in", "ledger", "lent", "lent_falsely", "lies", "lineage", "made_of_lies",
+                 "microbatches", "owner", "poisons", "recounted", "reduced", "saved", "score", "stages", "swap",
+                 "watched", "weights")  # fmt: skip
 
     def __init__(self, owner: str, settings: Settings, ledger: Ledger, poisons: list[Poison]) -> None:
         self.owner = owner
@@ -130,6 +131,8 @@ class Compute:
         self.poisons = poisons
         self.lies: Callable[[Tensor], Tensor] = lambda made: made
         """What it passes on instead of what its visits give."""
+        self.score: Callable[[], float] = lambda: 3.0
+        """Of a validation."""
         self.lineage = ""
         """Of the view that the owner is in; the world keeps it up to date."""
         self.begun_in = ""
@@ -141,6 +144,10 @@ class Compute:
         self.weights: dict[int, Weights] = {}
         self.lent_falsely: set[int] = set()
         """Stages that the owner learns, with weights that their lender does not work with."""
+        self.lent: dict[int, dict[int, Weights]] = {}
+        """By stage that was made of others' weights, what was lent of which, until a step is made with it."""
+        self.made_of_lies: set[int] = set()
+        """Stages that were made of weights that their lender does not work with."""
         self.accumulated: dict[tuple[int, Attempt], Gradients] = {}
         self.saved: dict[tuple[Attempt, int, int], int] = {}
         self.reduced: dict[int, Reduction] = {}
@@ -188,8 +195,10 @@ class Compute:
     def _visit(self, task: Forward | Backward, tensors: dict[Handle, Tensor]) -> Result:
         return self._forward(task, tensors) if type(task) is Forward else self._backward(task, tensors)
 
-    def _working_weights(self, stage: int, step: int, attempt: Attempt, microbatch: int, visit: int) -> Weights:
-        weights = self.weights.get(stage)
+    def _working_weights(
+        self, stage: int, step: int, attempt: Attempt, microbatch: int, visit: int, rebuilt: int = -1
+    ) -> Weights:
+        weights = self.weights.get(stage) if rebuilt < 0 else self.lent.get(rebuilt, {}).get(stage)
         if weights is None:
             raise Violation("I1", f"{self.owner} computes stage {stage}, of which it has no weights")
         if weights.version.step != step - 1:
@@ -226,7 +235,7 @@ class Compute:
         if stage == 0 and visit:
             if not validation:
                 raise Violation("I1", f"{self.owner} runs the last visit forward alone: {task}")
-            return Result(None, 3.0, TOKENS, "", "")
+            return Result(None, self.score(), TOKENS, "", "")
         return Result(
             Tensor(False, step, attempt, microbatch, visit, version.commit, hash((chain, history, visit))),
             0.0,
@@ -271,7 +280,7 @@ class Compute:
         """All visits forward, and backward from the gradient that came back to the last of them. Is what the peer
         passed on what comes out?"""
         step, attempt, microbatch = task.step, task.attempt, task.microbatch
-        weights = [self._working_weights(stage, step, attempt, microbatch, visit)
+        weights = [self._working_weights(stage, step, attempt, microbatch, visit, task.rebuilt)
                    for stage, visit in zip(task.stages, task.visits)]  # fmt: skip
         commit, inputs, last = weights[0].version.commit, list[int](), task.visits[-1]
         chain = zlib.crc32(f"{step}/{microbatch}".encode())
@@ -352,9 +361,21 @@ class Compute:
             if not reduction.finite:
                 raise Violation("I7", f"{self.owner} applies a gradient that is not finite: {effect}")
             history = hash((history, reduction.chain))
+        if stage in self.made_of_lies and not effect.skipped:
+            raise Violation("I4", f"{self.owner} goes on with stage {stage}, which is made of what nobody works with")
+        for lent, had in self.lent.get(stage, {}).items():
+            self.lent[stage][lent] = had._replace(version=version)
+        if not effect.skipped:
+            self.lent.pop(stage, None)
         if stage not in self.lent_falsely:
             self.ledger.applied(self.owner, stage, weights.version, version, effect.skipped, weights.history, history)
         self.weights[stage] = Weights(version, history)
+
+    def drop(self, stage: int) -> None:
+        """Its weights, and what it was made of."""
+        self.weights.pop(stage, None)
+        self.lent.pop(stage, None)
+        self.made_of_lies.discard(stage)
 
     def lose(self, stage: int) -> None:
         """Its gradients; its weights go by themselves."""
@@ -366,6 +387,11 @@ class Compute:
         self.saved = {key: chain for key, chain in self.saved.items() if key[0] == keep}
         self.reduced = {stage: item for stage, item in self.reduced.items() if item.attempt == keep}
         self.recounted = {key: parts for key, parts in self.recounted.items() if key[2] == keep}
+
+
+def needed(task: Task) -> tuple[int, ...]:
+    """The stages of ours without which nothing comes of it."""
+    return (task.rebuilt,) if type(task) is Recount and task.rebuilt >= 0 else task.stages
 
 
 def initial_history(version: Version, stage: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ftnode.protocol.recovery.rungs import REBUILT
 from ftnode.protocol.words.effects import DropCopy, Install, Keep
 from ftnode.protocol.words.events import History, Installed, InstallFailed, KeepFailed, Kept, Lent
 from ftnode.protocol.words.messages import OTHER_COPY, Donor, Plan
@@ -162,7 +163,8 @@ class Rebuilding:
         if not host.compute_up:
             self._install_failed(host, effect, None, "there is no compute process")
             return
-        plan, base, falsely = effect.plan, effect.base, False
+        plan, base, falsely, made_of_lies = effect.plan, effect.base, False, False
+        lent: list[int] = []
         serial = host.installing.pop(plan.stage)
         if plan.rung is Rung.INITIAL:
             if base.step:
@@ -200,13 +202,23 @@ class Rebuilding:
                 lent = [frozen[0].lends(frozen[2].history)]
                 falsely = lent != [frozen[2].history]
             else:
-                lent = [self.world.by_id[d.peer.id].compute.weights[d.stage].history for d in plan.donors]
+                donors = [(d.stage, self.world.by_id[d.peer.id]) for d in plan.donors]
+                had = [donor.compute.weights[at].history for at, donor in donors]
+                lent = [donor.lends(true) for (_, donor), true in zip(donors, had)]
+                made_of_lies = lent != had
             exact = plan.rung is Rung.REPLICA
             history = lent[0] if exact else hash((plan.rung is not Rung.COPY, *lent))
         host.compute.weights[plan.stage] = Weights(base, history)
         host.compute.lent_falsely.discard(plan.stage)
         if falsely:
             host.compute.lent_falsely.add(plan.stage)
+        host.compute.made_of_lies.discard(plan.stage)
+        if made_of_lies:
+            host.compute.made_of_lies.add(plan.stage)
+        of_others = plan.rung in REBUILT and self.world.settings.checks > 0
+        host.compute.lent[plan.stage] = (
+            {donor.stage: Weights(base, lies) for donor, lies in zip(plan.donors, lent)} if of_others else {}
+        )
         for update, reduction in host.shelved.pop(plan.stage, ()):
             host.compute.apply(update, reduction)
             self.world.disks.applied(host, update.stage)

@@ -36,7 +36,7 @@ from ftnode.protocol.words.view import View
 from tests.sim.bereaved import Bereaved
 from tests.sim.checks import Ledger, Violation, check_kept, handles_bound
 from tests.sim.commits import check_commit
-from tests.sim.compute import Compute, Poison, Result, Tensor
+from tests.sim.compute import Compute, Poison, Result, Tensor, needed
 from tests.sim.directory import DirectoryService
 from tests.sim.disks import Disks, check_restart
 from tests.sim.host import Host
@@ -312,7 +312,7 @@ class World:
         host.known.add(effect.peer.id)
 
     def _task(self, host: Host, effect: fx.Compute) -> None:
-        if not host.compute_up or host.lost.intersection(effect.task.stages):
+        if not host.compute_up or host.lost.intersection(needed(effect.task)):
             return
         work = host.participant.holder.work
         if work is not None:
@@ -332,7 +332,7 @@ class World:
 
     def finish(self, host: Host, life: int, task: fx.Task, result: Result) -> None:
         """A task is done, unless its compute process is gone, or what that had of the stage."""
-        if not host.alive or life != host.compute_life or host.hung or host.lost.intersection(task.stages):
+        if not host.alive or life != host.compute_life or host.hung or host.lost.intersection(needed(task)):
             return
         if host.paused:
             host.inbox.append((self.finish, (host, life, task, result)))
@@ -373,7 +373,7 @@ class World:
     def _drop_stage(self, host: Host, stage: int) -> None:
         host.installing.pop(stage, None)
         host.shelved.pop(stage, None)
-        host.compute.weights.pop(stage, None)
+        host.compute.drop(stage)
 
     def _restart_compute(self, host: Host, effect: fx.RestartCompute) -> None:
         self._lose_compute(host)

@@ -174,14 +174,18 @@ def read_out(compute: Direct, begun: dict[str, Any]) -> list[bytes]:
 
 def install(
     compute: Direct, stage: int, step: int, parts: str, donors: list[tuple[float, list[bytes]]], count: int = 0,
-    encoding: str = "raw",
+    encoding: str = "raw", lenders: tuple[int, ...] = (),
 ) -> dict[str, Any]:  # fmt: skip
+    """`lenders`: the stages that the donors' chunks are of, which are to be tried."""
+    kept: dict[str, Any] = {"tried": lenders} if lenders else {}
     compute.call(
-        "install_begin", stage=stage, step=step, commit=f"c{step}", attempt=ATTEMPT, parts=parts, rate_factor=1.0
-    )
+        "install_begin", stage=stage, step=step, commit=f"c{step}", attempt=ATTEMPT, parts=parts, rate_factor=1.0,
+        **kept,
+    )  # fmt: skip
     for index in range(len(donors[0][1])):
-        for weight, chunks in donors:
+        for number, (weight, chunks) in enumerate(donors):
+            lender: dict[str, Any] = {"lender": lenders[number]} if lenders else {}
             compute.arena._map.view(1)[: len(chunks[index])] = chunks[index]
             compute.call("install_chunk", stage=stage, index=index, weight=weight, slot=1, length=len(chunks[index]),
-                         encoding=encoding)  # fmt: skip
+                         encoding=encoding, **lender)  # fmt: skip
     return compute.call("install_end", stage=stage, step_count=count)

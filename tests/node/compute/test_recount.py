@@ -12,7 +12,17 @@ import torch
 from ftnode.models.number_check import NumberCheck
 from ftnode.node.compute.config import ComputeConfig
 from ftnode.protocol.manifest.parse import TENSOR_TOLERANCE
-from tests.node.compute.computing import ATTEMPT, CONFIG, LAST_VISIT, STAGES, Direct, Refused, direct
+from tests.node.compute.computing import (
+    ATTEMPT,
+    CONFIG,
+    LAST_VISIT,
+    STAGES,
+    Direct,
+    Refused,
+    direct,
+    exported,
+    install,
+)
 
 COMMON: Final[dict[str, Any]] = {"step": 1, "attempt": ATTEMPT}
 HIS: Final = ["him", 1]
@@ -163,3 +173,54 @@ def test_broken_numbers_are_no_fault_of_the_step() -> None:
     )
     assert "not finite" in answer["fault"]
     assert us.call("reduce", **COMMON, stage=2)["fault"] == ""
+
+
+# -- what was lent for a stage that was made of it (rule 48)
+
+
+def made_of_neighbours(config: ComputeConfig, lie: float = 0.0, parts: str = "weights") -> tuple[Direct, Direct]:
+    """One who holds all stages and computes a microbatch, and one whose stage 2 is made of stages 1 and 3 of his. What
+    he lends of stage 3 is other than what he works with, by so much of its size."""
+    him, us = direct(config), direct(config, stages=range(2, 3))
+    lent = [exported(him, stage, 0, parts)[1] for stage in (1, 3)]
+    numbers = [np.frombuffer(chunk, dtype=np.float32) for chunk in lent[1]]
+    lent[1] = [((1 + lie) * chunk).astype(np.float32).tobytes() for chunk in numbers]
+    install(us, 2, 0, parts, [(0.5, chunks) for chunks in lent], lenders=(1, 3))
+    visits(him, 1)
+    for slot in range(7 + LAST_VISIT):
+        shown(him, us, slot)
+    return him, us
+
+
+def away_on_lent(us: Direct, stage: int) -> float:
+    """His visit of a stage, done again on what he lent of it."""
+    answer = us.call(
+        "recount", **COMMON, stage=2, lent=stage, microbatch=1, visit=stage, of=HIS, onward=[], input=stage - 1,
+        gradient=7 + stage, passed_on=stage, handed_back=6 + stage,
+    )  # fmt: skip
+    assert answer["fault"] == ""
+    return float(answer["value"])
+
+
+@pytest.mark.parametrize("parts", ["weights", "all"])
+@pytest.mark.parametrize("model", MODELS)
+def test_what_was_lent_for_a_new_stage_is_tried_on_the_lenders_visits(model: str, parts: str) -> None:
+    _, us = made_of_neighbours(MODELS[model], parts=parts)
+    assert [away_on_lent(us, stage) for stage in (1, 3)] == [0.0, 0.0]
+    before = gradient(us, 2)
+    assert not np.any(before)  # our own stage has learnt nothing of it
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_other_weights_than_the_lender_works_with_are_seen(model: str) -> None:
+    _, us = made_of_neighbours(MODELS[model], lie=0.5)
+    assert away_on_lent(us, 1) == 0.0 and away_on_lent(us, 3) > TENSOR_TOLERANCE["int8"]
+
+
+def test_what_was_lent_is_kept_until_a_step_is_made_with_it() -> None:
+    """A step that is skipped changes no weights."""
+    _, us = made_of_neighbours(CONFIG, lie=0.5)
+    us.call("apply", stage=2, step=1, commit="c1", attempt=ATTEMPT, skipped=True)
+    assert us.backend._lent_weights[2].keys() == {1, 3}  # type: ignore[attr-defined]
+    us.call("forget", stage=2)
+    assert not us.backend._lent_weights.get(2)  # type: ignore[attr-defined]

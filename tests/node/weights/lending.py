@@ -45,6 +45,8 @@ class FakeCompute:
         """Stage, its state when the export began, and of which version it has to stay; None: it is frozen."""
         self.installing: dict[int, tuple[Version, list[float]]] = {}
         self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.kept: dict[int, list[float]] = {}
+        """By donor's stage, what is kept of it to be tried."""
         self.fails = ""
         self.hangs = ""
 
@@ -66,20 +68,23 @@ class FakeCompute:
 
     def install_begin(
         self, stage: int, step: int, commit: str, attempt: list[int], parts: str, rate_factor: float,
-        first: object = None,
+        first: object = None, tried: Sequence[int] = (),
     ) -> dict[str, Any]:  # fmt: skip
+        self.kept = {each: list[float]() for each in tried}
         count = numbers_of(stage, parts)
         self.installing[stage] = (Version(step, commit, Attempt(*attempt)), [0.0] * count)
         return {"chunks": math.ceil(4 * count / CHUNK), "bytes": 4 * count}
 
     def install_chunk(
-        self, stage: int, index: int, weight: float, slot: int, length: int, encoding: str
+        self, stage: int, index: int, weight: float, slot: int, length: int, encoding: str, lender: int = -1
     ) -> dict[str, Any]:
         numbers = self.installing[stage][1]
         start = index * CHUNK // 4
         chunk = struct.unpack(f"<{length // 4}f", self.slot(slot)[:length])
         for offset, number in enumerate(chunk):
             numbers[start + offset] += weight * number
+        if lender in self.kept:
+            self.kept[lender] += chunk
         return {}
 
     def install_end(self, stage: int, step_count: int, norm_squared: float) -> dict[str, Any]:

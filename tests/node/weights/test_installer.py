@@ -73,6 +73,20 @@ def test_a_blend_is_weighted_by_omega() -> None:
     run(main)
 
 
+@pytest.mark.parametrize("checks", [0.0, 0.02])
+def test_what_others_lend_for_a_new_stage_is_kept_to_be_tried(checks: float) -> None:
+    """Where the run has checks; what is here already needs no trial."""
+
+    async def main(nursery: trio.Nursery) -> None:
+        me, high = Host("me").holds(1, 0.0, 1.0), Host("high").holds(3, 100.0, 3.0)
+        me.settings = replace(SETTINGS, checks=checks)
+        outcome = await me.installer(Network(nursery, high)).install(plan(2, Rung.BLEND, (1, "me"), (3, "high")))
+        assert isinstance(outcome.event, Installed)
+        assert me.compute.kept == ({3: [100.0 + n for n in range(NUMBERS)]} if checks else {})
+
+    run(main)
+
+
 @pytest.mark.parametrize(
     ("change", "low_share"),
     [
