@@ -32,7 +32,7 @@ from ftnode.node.home.paths import typed_path
 from ftnode.node.home.size import size_text
 from ftnode.node.home.waiting import spoken
 from ftnode.node.manifests.authorship import author_key, sign, signer
-from ftnode.node.manifests.check_choice import with_checks
+from ftnode.node.manifests.check_choice import CHECKS, with_checks
 from ftnode.node.manifests.invitation import Invitation
 from ftnode.node.manifests.line_choice import choose
 from ftnode.node.manifests.presets import PRESETS, adapt, preset
@@ -103,15 +103,15 @@ def part_option(_context: click.Context, _option: click.Parameter, typed: str) -
     "of all stages. Default: what measured best for its bytes.",
 )  # fmt: skip
 @click.option(
-    "--checks", type=FiniteRange(0, 1), default=0.0, show_default=True, metavar="SHARE",
-    help="The share of visits that another holder of the stage does again, by lot, so that who lies is found: 0.02 for "
-    "a run among strangers.",
+    "--checks", type=FiniteRange(0, 1), metavar="SHARE",
+    help="The share of visits that another holder of the stage does again, by lot, so that who lies is found; 0: none, "
+    f"for a run among friends. Default: {CHECKS:g}.",
 )  # fmt: skip
 @home_option
 def init(
     manifest: Path, start: str, data: str | None, model: str | None, context: int | None, train: str,
     lora: int | None, stages: int | None, steps: int | None, seed: int | None,
-    line: Line | None, every: int | None, protect: str | None, checks: float, home: str | None,
+    line: Line | None, every: int | None, protect: str | None, checks: float | None, home: str | None,
 ) -> None:  # fmt: skip
     """Write a commented manifest to MANIFEST, signed with this machine's author key, which is made at the first use.
     An existing file stays as it is."""

@@ -141,9 +141,11 @@ def _refusal(s: Situation, sender: Peer, offer: Offer) -> str:
 
 def _needed_at(s: Situation, offer: Offer) -> int | None:
     """A stage without holders that we could not take any more, for one of which we have nothing. Its weights may be
-    nowhere else; the leader, who has not heard of them yet, soon does."""
+    nowhere else; the leader, who has not heard of them yet, soon does. The view that the offer is about may not be here
+    yet: then what we have counts by the one before, and a stage that was filled meanwhile costs the leader one answer.
+    """
     view = s.view
-    if offer.learn or view is None or (view.lineage.id, view.number) != (offer.lineage, offer.view):
+    if offer.learn or view is None or view.lineage.id != offer.lineage:
         return None
     base = offer.base
     unknown = not base.commit  # the leader does not know yet where the swarm stands: what is newest may be needed

@@ -29,17 +29,18 @@ class ReplicaMoves:
 
     def _movable(self, s: Situation, taken: Collection[Peer] = ()) -> dict[Peer, tuple[int, ...]]:
         """Who holds only what others hold as well, who are not new, and that. `taken`: may move away already."""
+        shared = self._shared(s, taken)
+        return {peer: stages for peer, stages in shared.items() if self.view.stages_of(peer) == stages}
+
+    def _shared(self, s: Situation, taken: Collection[Peer] = ()) -> dict[Peer, tuple[int, ...]]:
+        """What each holds that others hold as well, who are not new."""
         staying = [[peer for peer in self.losses.staying(stage) if peer not in taken] for stage in range(self._count)]
-        held, new = dict[Peer, list[int]](), s.new(s.members)
+        shared, new = dict[Peer, list[int]](), s.new(s.members)
         for stage, group in enumerate(staying):
             for peer in group:
-                held.setdefault(peer, []).append(stage)
-        return {
-            peer: tuple(stages)
-            for peer, stages in held.items()
-            if peer in s.presences and peer not in self.memory.leavers
-            and all({*staying[stage]} - new - {peer} for stage in stages) and self.view.stages_of(peer) == (*stages,)
-        }  # fmt: skip
+                if {*group} - new - {peer} and peer in s.presences and peer not in self.memory.leavers:
+                    shared.setdefault(peer, []).append(stage)
+        return {peer: tuple(stages) for peer, stages in shared.items()}
 
     @property
     def _count(self) -> int:
@@ -76,19 +77,34 @@ class ReplicaMoves:
     def beat(self, s: Situation) -> Outcome:
         """When nothing else happens and nobody stands by: is somebody worth more elsewhere?"""
         out = Outcome()
-        # The leader stays a member without a stage, and nobody would ask it to learn one.
-        movable = {name_of(peer): stages for peer, stages in self._movable(s).items() if peer != s.me}
-        if not movable:
+        # The leader stays a member without a stage, and nobody would ask it to learn one. Who is new works where it is.
+        new = s.new(s.members) if s.settings.replicas > 1 else ()
+        stays = {s.me, *new}
+        movable = {name_of(peer): stages for peer, stages in self._movable(s).items() if peer not in stays}
+        outlook = self._outlook(s) if movable or s.settings.checks else None
+        if outlook is None:
             return out
-        outlook = self._outlook(s)
-        found = outlook.changes.best_move(movable, expected_steps(s, self.memory))
+        found = outlook.changes.best_move(movable, expected_steps(s, self.memory)) if movable else None
         if found is not None:
             peer = outlook.peers[found.place.name]
             held = movable[found.place.name]
             self.memory.plan = f"{peer} is to leave {names_of(held)} for {in_short(found.place)}: {found.reason}"
             out.note("move", self.memory.plan)
             self.give_up(peer, held, f"it is worth more elsewhere: {found.reason}")
+        elif s.settings.checks:
+            self._release(s, out, outlook)
         return out
+
+    def _release(self, s: Situation, out: Outcome, outlook: Outlook) -> None:
+        """Who was new learnt what somebody holds who has other stages as well (rule 45), and may have it alone now."""
+        shared = {name_of(peer): stages for peer, stages in self._shared(s).items()}
+        found = outlook.changes.best_release(shared)
+        if found is None or found.place.giver is None:
+            return
+        peer, stages = outlook.peers[found.place.giver], found.place.stages
+        self.memory.plan = f"{peer} is to leave {names_of(stages)} to others: {found.reason}"
+        out.note("move", self.memory.plan)
+        self.give_up(peer, stages, f"others hold it as well: {found.reason}")
 
 
 def expected_steps(s: Situation, memory: LeaderMemory) -> float:

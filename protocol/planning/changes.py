@@ -107,7 +107,9 @@ class Changes:
         self, name: str, learnt: Collection[int] = (), steps: float = inf, beside: bool = False
     ) -> Choice | None:
         """Of somebody who comes; None where nothing that it could do is worth it. `learnt`: stages that somebody learns
-        already, and that nobody gives up meanwhile; `steps`: as of best_move(); `beside`: in nobody's place."""
+        already, and that nobody gives up meanwhile; `steps`: as of best_move(); `beside`: in nobody's place, but where
+        one more holder of what it could join would cost too much, so that nobody could be checked there (rule 45)."""
+        beside = beside and not self._too_dear_beside(name)
         present, alone = self.costs.liquid(self.present), self.costs.in_one_hand(self.present)
         choice, looked = None, list[tuple[Place, Worth]]()
         reliefs = self.reliefs(name) if not beside else iter(())
@@ -120,6 +122,13 @@ class Changes:
         found = self._compared(place for place in successions if not {*place.stages} & {*learnt})
         choice = self._instead(found, self.present if choice is None else choice.place.holders, steps) or choice
         return None if choice is None else choice.over([*looked, *found[:1]])
+
+    def _too_dear_beside(self, name: str) -> bool:
+        """Wherever it could be one more, sums would make a step clearly longer. Not where a group is full: those who
+        hold a stage together check each other."""
+        joins = self._compared(self.joins(name)) if all(len(group) < self.replicas for group in self.present) else ()
+        most = (1 + NOISE) * self.costs.liquid(self.present).cost
+        return bool(joins) and all(worth.cost >= most for _, worth in joins)
 
     def _instead(self, found: Sequence[tuple[Place, Worth]], before: Holders, steps: float) -> Choice | None:
         """In whose place, where that is clearly better than `before`. It must make up, in so many steps, for a stop
@@ -228,6 +237,17 @@ class Changes:
         change would take this one back."""
         given = self._after(without(self.present, name, stages)).best_place(name, steps=steps)
         return self._confirmed([(given.place, given.worth)]) if given is not None else None
+
+    def best_release(self, shared: Mapping[str, tuple[int, ...]]) -> Choice | None:
+        """Which of those who limit gives up a part of what it holds, since others hold that as well: `shared`, with the
+        stages. Nobody learns anything for that. None where a step gets hardly shorter."""
+        places = [
+            Place(next(one for one in self.present[part[0]] if one != name), part, name, holders)
+            for name in self._givers[:LIMITING] for run in runs(shared.get(name, ()))
+            for part in dict.fromkeys((run, *((stage,) for stage in run)))
+            if len(part) < len(self.held[name]) and all(holders := without(self.present, name, part))
+        ]  # fmt: skip
+        return self._confirmed(self._compared(places))
 
     def best_filler(self, movable: Mapping[str, tuple[int, ...]], stage: int) -> str | None:
         """Who of `movable` fills a stage that nobody holds at the least cost; of equals, the last one of a group. Other

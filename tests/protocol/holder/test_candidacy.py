@@ -19,6 +19,8 @@ OLD = Version(6, "c6", Attempt(2, 8))
 OPEN = view_of((A,), (), (C,))
 SPARE = view_of((A,), (B, C), ())
 """B and C hold stage 1, nobody holds stage 2."""
+BEFORE = "I have the weights of stage 1, which nobody holds"
+"""Also where the view that the offer is about has not come yet."""
 ON_DISK = Snapshot(1, BASE, "digest", 0)
 
 
@@ -64,6 +66,8 @@ def dialled(out: Outcome) -> list[Peer]:
         (standing_by(own=Held(learning=(2,), capacity=2), hold=2), offer(2, learn=True), "I learn it already"),
         (standing_by(own=Held(learning=(2,))), offer(1), ""),
         (standing_by(own=Held(versions={1: BASE})), offer(2), "I have the weights of stage 1, which nobody holds"),
+        (standing_by(own=Held(versions={1: BASE})), offer(2, view=5), BEFORE),
+        (standing_by(own=Held(versions={1: BASE})), offer(2, lineage="other", view=5), ""),
         (standing_by(own=Held(versions={1: OLD})), offer(2), ""),
         (standing_by(own=Held(versions={1: BASE})), offer(2, learn=True), ""),
         (standing_by(own=Held(versions={1: BASE, 2: BASE})), offer(2), ""),

@@ -25,10 +25,10 @@ def machine(seconds: float, line: Line = NO_LINE) -> Machine:
 
 def changes(
     present: Holders, paces: Mapping[str, float], replicas: int = 3, room: int = STAGES + 1, risk: Risk = NO_RISK,
-    tensors: int = 0, lines: Mapping[str, Line] | None = None,
+    tensors: int = 0, lines: Mapping[str, Line] | None = None, sums: int = 0,
 ) -> Changes:  # fmt: skip
     machines = {name: machine(pace, (lines or {}).get(name, NO_LINE)) for name, pace in paces.items()}
-    batch = Batch(16, 16, BoundaryBytes(tensors, tensors))
+    batch = Batch(16, 16, BoundaryBytes(tensors, tensors), (sums,) * len(present))
     swarm = Swarm(machines, dict.fromkeys(machines, room), (1,) * len(present), batch)
     return Changes(Costs(swarm, risk), present, replicas)
 
@@ -81,6 +81,59 @@ def test_a_second_holder_is_found_for_what_one_holds_alone_where_no_step_gets_lo
 def test_what_somebody_learns_already_is_not_given_up_meanwhile() -> None:
     found = changes(ALONE, {"a": 1.0, "f": 1.0}).best_place("f", {4, 3, 2})
     assert found is not None and not {*found.place.stages} & {4, 3, 2} and found.place.giver == "a"
+
+
+HOMES = dict.fromkeys("abcdef", Line(1e6, 5e6, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("present", "sums", "replicas", "giver"),
+    [
+        (ALONE, 0, 3, None),
+        (ALONE, 1_000_000, 3, None),
+        (ALONE, 100_000_000, 3, "a"),
+        ((("a", "b"),) * 5, 100_000_000, 3, None),
+    ],
+    ids=["nothing to send", "little", "sums take longer than the rest", "where two have sums already"],
+)
+def test_who_is_new_takes_a_place_only_where_one_more_holder_costs_too_much(
+    present: Holders, sums: int, replicas: int, giver: str | None
+) -> None:
+    found = changes(present, SAME, replicas, lines=HOMES, sums=sums).best_place("f", beside=True)
+    assert found is not None and found.place.giver == giver
+
+
+def test_who_is_new_takes_no_place_where_a_group_is_full() -> None:
+    assert changes(ALONE, SAME, replicas=1).best_place("f", beside=True) is None
+    full: Holders = (("a", "b"), *((("a",),) * STAGES))
+    found = changes(full, SAME, replicas=2, lines=HOMES, sums=100_000_000)
+    assert found.best_place("f") is not None and found.best_place("f", beside=True) is None
+
+
+SHARED: Holders = (("a", "b"), ("a",), ("a",))
+
+
+@pytest.mark.parametrize(
+    ("present", "paces", "shared", "released"),
+    [
+        (SHARED, SAME, {"a": (0,), "b": (0,)}, (0,)),
+        (SHARED, SAME, {"b": (0,)}, None),
+        (SHARED, SAME | {"b": 30.0}, {"a": (0,)}, None),
+        ((("a", "b"),) * 5, SAME, {"a": (0, 1, 2, 3, 4)}, None),
+        (CHAIN, SAME, {}, None),
+    ],
+    ids=["as fast", "who has it is new", "too slow", "all of it", "nothing shared"],
+)
+def test_who_limits_leaves_to_others_what_they_hold_as_well(
+    present: Holders,
+    paces: Mapping[str, float],
+    shared: Mapping[str, tuple[int, ...]],
+    released: tuple[int, ...] | None,
+) -> None:
+    found = changes(present, paces).best_release(shared)
+    assert (None if found is None else found.place.stages) == released
+    if found is not None:
+        assert found.place.giver == "a" and found.worth.cost <= 0.9 * found.present.cost and all(found.place.holders)
 
 
 def test_a_stage_that_costs_much_gets_a_second_holder_first() -> None:
