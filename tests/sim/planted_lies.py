@@ -36,9 +36,11 @@ class Lie(NamedTuple):
     plant: Callable[[], Any]
     kinds: tuple[type, ...]
     insists: bool = False
+    first: int = 1
+    """The first seed that is looked at."""
 
 
 LIES: dict[str, Lie] = {
     "any stage exists": Lie(any_stage_exists, (ms.Resign, ms.Offer, ms.Answer, ms.Ready)),
-    "links lead to oneself": Lie(links_lead_to_oneself, (ms.Suspect,), insists=True),
+    "links lead to oneself": Lie(links_lead_to_oneself, (ms.Suspect,), insists=True, first=115),
 }

@@ -61,7 +61,7 @@ def test_lies_get_far(fuzzed: list[Fuzzed]) -> None:
     for outcome in fuzzed:
         received, admitted = received + outcome.received, admitted + outcome.admitted
         reached += outcome.reached
-    assert min(admitted[kind] for kind in ms.MESSAGES) >= 50, admitted
+    assert min(admitted[kind] for kind in ms.MESSAGES) >= 40, admitted
     assert [kind for kind in ms.MESSAGES if admitted[kind] < received[kind] / 5] == []
     assert [place for place in REACHED if reached[place] < 3] == []
 
@@ -72,7 +72,7 @@ def test_a_planted_bug_is_found(name: str) -> None:
     lie = LIES[name]
     run = partial(run_fuzz, kinds=lie.kinds, insists=lie.insists)
     with lie.plant():
-        seed = next(each for each in range(1, PLANTED_MAX) if run(each).crash)
+        seed = next(each for each in range(lie.first, lie.first + PLANTED_MAX) if run(each).crash)
     assert not run(seed).crash
 
 

@@ -67,10 +67,10 @@ TABLE: Final[dict[str, Shown]] = {
         ("sim.test_lying_copies:test_without_the_comparison_the_lie_gets_in",),
     ),
     "false-accuser": Shown(
-        ("sim.test_liars:test_one_that_accuses_takes_one_honest_member_along_at_most_and_goes",
+        ("sim.test_liars:test_one_that_accuses_goes_and_takes_nobody_along",
          "sim.test_probation:test_the_word_of_a_newcomer_costs_nobody_a_place_but_itself"),
-        ("sim.test_liars:test_without_a_memory_one_that_accuses_outlives_more_of_them",
-         "sim.test_probation:test_without_probation_it_costs_one_that_is_honest_its_place"),
+        ("sim.test_liars:test_without_a_third_and_a_memory_one_that_accuses_outlives_more_of_them",
+         "sim.test_probation:test_without_probation_and_a_third_it_costs_one_that_is_honest_its_place"),
     ),
     "two-that-agree": Shown(
         ("sim.test_probation:test_two_newcomers_that_tell_the_same_lie_cost_nobody_older_its_place",),
