@@ -239,8 +239,8 @@ class StepWork:
 
     @property
     def _stopped(self) -> bool:
-        """Nothing of the attempt counts any more. Where we only say that a part of it is a lie, and have all weights, it
-        may go on in another view, and we may be asked about others."""
+        """Nothing of the attempt counts any more. Where we only say that a part of it is a lie, and have all weights,
+        it may go on in another view, and we may be asked about others."""
         if self.poison is None:
             return False
         return not self.poison.distance or not self._installed.keys() >= self._required

@@ -48,6 +48,8 @@ def test_no_message_ends_a_node(fuzzed: list[Fuzzed]) -> None:
     assert sum(outcome.commits for outcome in fuzzed) > 5 * len(fuzzed), "the swarms train as well"
 
 
+OF_SEVERAL = ("Convicted",)
+"""Each of the words in it has to make sense."""
 REACHED = [
     ("Accepted", "Balloting.on_accepted"),
     ("Answer", "Recruiting.on_answer"),
@@ -62,7 +64,7 @@ def test_lies_get_far(fuzzed: list[Fuzzed]) -> None:
         received, admitted = received + outcome.received, admitted + outcome.admitted
         reached += outcome.reached
     assert min(admitted[kind] for kind in ms.MESSAGES) >= 40, admitted
-    assert [kind for kind in ms.MESSAGES if admitted[kind] < received[kind] / 5] == []
+    assert [kind for kind in ms.MESSAGES if admitted[kind] < received[kind] / (10 if kind in OF_SEVERAL else 5)] == []
     assert [place for place in REACHED if reached[place] < 3] == []
 
 

@@ -187,7 +187,7 @@ def other_bytes(copy: Copy, index: int) -> Copy:
 LIES: dict[str, Callable[[Copy], Copy]] = {
     "weights": lambda copy: other_bytes(copy, 0),
     "moments": lambda copy: other_bytes(copy, -1),
-    "updates": lambda copy: replace(copy, header=replace(copy.header, step_count=10**6)),
+    "updates": lambda copy: replace(copy, header=replace(copy.header, step_count=copy.header.step_count ^ 1)),
     "rate": lambda copy: replace(copy, header=replace(copy.header, rate_factor=100.0)),
     "norm": lambda copy: replace(copy, header=replace(copy.header, norm_squared=1e9)),
     "name": lambda copy: replace(copy, header=replace(copy.header, version=replace(BASE, commit="other"))),

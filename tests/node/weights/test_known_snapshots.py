@@ -184,7 +184,7 @@ def another_moment(moments: bytearray, state: StageState) -> StageState:
     "edit",
     [
         another_moment,
-        lambda moments, state: replace(state, updates=state.updates + 1000),
+        lambda moments, state: replace(state, updates=state.updates - 1),
         lambda moments, state: replace(state, rate_factor=9.0),
     ],
     ids=["moments", "count", "rate"],
