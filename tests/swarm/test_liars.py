@@ -19,6 +19,8 @@ STAGES = 2
 GROW_SECONDS = 60.0
 FOUND_SECONDS = 60.0
 LIAR = "liar"
+OLD_STEPS = 100
+"""Nobody is new any more: who is new is not asked about others."""
 
 
 def checked(manifest: Manifest) -> Manifest:
@@ -81,7 +83,10 @@ def test_a_third_decides_and_signed_words_of_it_are_kept(
     found by the two, and they stay."""
     order = tmp_path / "order"
     order.touch()
-    trial = open_swarm(volunteers=3 * (STAGES + 1) - 1, stages=STAGES, change=threes, numbers=True)
+    others = 3 * (STAGES + 1) - 1
+    trial = open_swarm(volunteers=others, stages=STAGES, change=threes, numbers=True)
+    trial.wait("all others to hold a stage", lambda story: sum(sizes(story)) == others, 2 * GROW_SECONDS)
+    trial.wait_for_step(trial.story.committed + OLD_STEPS, 2 * GROW_SECONDS)
     trial.volunteer(LIAR, program=(*program, str(order)) if program[1] == "accusing" else program)
     trial.wait("full groups", lambda story: sizes(story) == [3] * (STAGES + 1), 2 * GROW_SECONDS)
     liar = trial.story.peers[LIAR].id
