@@ -200,8 +200,7 @@ class TaskRunner:
 
 def _apart(task: Recount | Weigh) -> list[Any]:
     """Under which name compute keeps what is done again: for our leader apart from what a check of our own did."""
-    judged = task.judged if isinstance(task, Recount) else task.shown_by is not None
-    return [*task.of, judged]
+    return [*task.of, task.judged]
 
 
 def _number(answer: dict[str, Any], name: str) -> tuple[float, str]:

@@ -31,8 +31,10 @@ from ftnode.node.reduction.wire import (
     REDUCE_PROTOCOL,
     SIGNATURE_BYTES,
     PartReply,
+    PartRequest,
     ReduceReply,
     ReduceRequest,
+    Said,
     group_hash,
     hear,
     part_request_for,
@@ -283,12 +285,8 @@ class Exchange:
         part = self._pieces[piece]
         stream = await self._streams.open(owner.id, REDUCE_PROTOCOL)
         try:
-            with trio.fail_after(REPLY_SECONDS):
-                have, norm = self._have[piece], self._norms[piece]
-                await say(stream, request_for(self.task, self._run, self._me.nonce, piece, have, norm))
-                reply = await hear(stream)
-            if isinstance(reply, Refusal):
-                raise TurnedAway(clean_reason(reply.reason), reply.retry)
+            have, norm = self._have[piece], self._norms[piece]
+            reply = await _ask(stream, request_for(self.task, self._run, self._me.nonce, piece, have, norm))
             if not isinstance(reply, ReduceReply) or not part.begins(reply.taken):
                 raise PeerError("an answer to a ReduceRequest that is none")
             self._shares[piece] = reply.share
@@ -449,11 +447,7 @@ class Exchange:
         piece, sketch, digest = self._pieces[place], Sketch(secrets.randbits(64)), PartDigest()
         stream = await self._streams.open(owner.id, REDUCE_PROTOCOL)
         try:
-            with trio.fail_after(REPLY_SECONDS):
-                await say(stream, part_request_for(self.task, self._run, self._me.nonce, of))
-                reply = await hear(stream)
-            if isinstance(reply, Refusal):
-                raise TurnedAway(clean_reason(reply.reason), reply.retry)
+            reply = await _ask(stream, part_request_for(self.task, self._run, self._me.nonce, of))
             if not isinstance(reply, PartReply):
                 raise PeerError("an answer to a PartRequest that is none")
             room, at = piece.room(), 0
@@ -471,6 +465,16 @@ class Exchange:
         if not self._seals.is_by(of, self.task, place, digest.digest(), reply.signature):
             raise PeerError(f"a part of a sum that {of} has not signed")
         return sketch, [(piece.first, piece.first + len(piece.numbers))]
+
+
+async def _ask(stream: trio.SocketStream, request: ReduceRequest | PartRequest) -> Said:
+    """The answer, within REPLY_SECONDS. Raises one of FAULTS."""
+    with trio.fail_after(REPLY_SECONDS):
+        await say(stream, request)
+        reply = await hear(stream)
+    if isinstance(reply, Refusal):
+        raise TurnedAway(clean_reason(reply.reason), reply.retry)
+    return reply
 
 
 def pieces_of(memory: memoryview, count: int, encoding: Encoding, sum_name: tuple[object, ...]) -> list[Piece]:

@@ -248,8 +248,7 @@ class Reductions:
         here = exchange is not None and exchange.complete and request.run == self._run_id
         if exchange is None or not here or exchange.order != (request.view, request.step, request.attempt):
             raise TurnedAway("there is no such sum here", retry=True)
-        if sender not in dict(exchange.task.group) or request.group != exchange.group:
-            raise TurnedAway("not of the group", retry=False)
+        self._require_group(exchange, sender, request)
         return exchange
 
     def _begun(self, sender: Peer, request: ReduceRequest) -> Exchange | None:
@@ -263,10 +262,14 @@ class Reductions:
 
     def _agreed(self, exchange: Exchange, sender: Peer, request: ReduceRequest) -> Exchange:
         """Raises Turned unless both mean the same, in every word."""
+        self._require_group(exchange, sender, request)
+        if exchange.contributors[request.piece : request.piece + 1] != (self._me,):
+            raise TurnedAway(f"piece {request.piece} is not ours", retry=False)
+        return exchange
+
+    def _require_group(self, exchange: Exchange, sender: Peer, request: ReduceRequest | PartRequest) -> None:
+        """Raises Turned unless the sender is another one of the group that both mean."""
         if sender not in dict(exchange.task.group) or sender == self._me:
             raise TurnedAway("not of the group", retry=False)
         if request.group != exchange.group:
             raise TurnedAway("another group", retry=False)
-        if exchange.contributors[request.piece : request.piece + 1] != (self._me,):
-            raise TurnedAway(f"piece {request.piece} is not ours", retry=False)
-        return exchange

@@ -110,18 +110,16 @@ def part_request_for(task: Reduce, run: str, nonce: int, of: Peer) -> PartReques
 async def hear(stream: trio.SocketStream) -> Said:
     """The next frame, and no byte beyond. Raises PeerError and one of STREAM_ERRORS."""
     said: Said = await hear_one_of(stream, SAID, FRAME_BYTES_MAX)
-    if isinstance(said, ReduceRequest):
-        counts = (said.nonce, said.stage, said.step, said.view, said.piece, said.have)
+    if isinstance(said, ReduceRequest | PartRequest):
+        counts = [said.nonce, said.stage, said.step, said.view]
+        counts += [said.piece, said.have] if isinstance(said, ReduceRequest) else []
         if len(said.group) != GROUP_HASH_BYTES or not all(0 <= count < COUNT_MAX for count in counts):
-            raise PeerError("a ReduceRequest for what cannot be")
+            raise PeerError(f"a {type(said).__name__} for what cannot be")
+    if isinstance(said, ReduceRequest):
         if not 0 <= said.norm <= NORM_TOLD_MAX:
             raise PeerError("a ReduceRequest with a norm that is none")
     elif isinstance(said, ReduceReply) and not 0 <= said.share <= 1:
         raise PeerError("a ReduceReply with a share that is none")
-    elif isinstance(said, PartRequest):
-        named = (said.nonce, said.stage, said.step, said.view)
-        if len(said.group) != GROUP_HASH_BYTES or not all(0 <= count < COUNT_MAX for count in named):
-            raise PeerError("a PartRequest for what cannot be")
     elif isinstance(said, PartReply) and len(said.signature) != SIGNATURE_BYTES:
         raise PeerError("a PartReply with a signature that is none")
     return said

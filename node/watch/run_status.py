@@ -32,7 +32,7 @@ from ftnode.node.watch.status import (
 from ftnode.node.watch.time_left import STEPS_SEEN, seconds_left
 from ftnode.node.watch.time_use import TimeUse
 from ftnode.node.watch.versions import VERSION
-from ftnode.protocol.leader.convictions import liar_of
+from ftnode.protocol.leader.convictions import against, liar_of
 from ftnode.protocol.manifest.parse import Manifest
 from ftnode.protocol.picture import Picture
 from ftnode.protocol.words.messages import HALTED, Convicted
@@ -197,10 +197,10 @@ def _speed(picture: Picture) -> float | None:
 
 def _convicted(case: Convicted) -> ConvictedRow:
     liar, said = liar_of(case), case.accusation
-    against = [judge.id for judge, word in case.verdicts if word.guilty is (liar == said.giver)]
-    signed = [*([case.accuser.id] if liar == said.giver else []), *against]
     reason = said.reason if liar == said.giver else f"said that another one lies, who does not: {said.reason}"
-    return ConvictedRow(liar.id if liar is not None else "", said.step, reason, tuple(signed))
+    return ConvictedRow(
+        liar.id if liar is not None else "", said.step, reason, tuple(peer.id for peer in against(case))
+    )
 
 
 def _summaries(

@@ -11,6 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
+from ftnode.protocol.leader.convictions import against, liar_of
 from ftnode.protocol.leader.disputes import Suspects
 from ftnode.protocol.leader.leader_memory import LeaderMemory
 from ftnode.protocol.leader.losses import Losses
@@ -28,31 +29,30 @@ PATIENCE_LEASES: Final = 4.0
 
 @dataclass(slots=True)
 class Case:
-    """What one says of another, until it is settled. `words`: of those who were asked, True where the accuser is right;
-    None: not yet, or it could not see."""
+    """What one says of another, until it is settled."""
 
-    accuser: Peer
-    accused: Peer
-    poisoned: Poisoned
+    about: Judge
+    accusation: Poisoned
     until: float
-    words: dict[Peer, bool | None]
-    answered: set[Peer] = field(default_factory=set)
+    judges: Collection[Peer]
+    """Who was asked."""
     verdicts: dict[Peer, Verdict] = field(default_factory=dict)
-    """As they were signed."""
 
-    def hear(self, judge: Peer, guilty: bool | None, verdict: Verdict | None = None) -> None:
-        if judge in self.words:
-            self.words[judge] = guilty
-            self.answered.add(judge)
-            if verdict is not None:
-                self.verdicts[judge] = verdict
+    def hear(self, judge: Peer, verdict: Verdict) -> None:
+        if judge in self.judges and verdict.about == self.about:
+            self.verdicts[judge] = verdict
 
     def over(self, now: float, gone: Collection[Peer]) -> bool:
         """All have answered that are still there, or had the time for it."""
-        return now >= self.until or not self.words.keys() - self.answered - {*gone}
+        return now >= self.until or {*self.judges} <= {*self.verdicts, *gone}
 
-    def saying(self, guilty: bool) -> list[Peer]:
-        return [judge for judge, word in self.words.items() if word is guilty]
+    @property
+    def told(self) -> Convicted:
+        """All words so far."""
+        about = self.about
+        return Convicted(
+            about.lineage, about.view, about.accuser, self.accusation, tuple(sorted(self.verdicts.items()))
+        )
 
 
 class Cases:
@@ -78,9 +78,8 @@ class Cases:
             group = (*group, sender)
         if accused is None or accused == sender or not {accused, sender} <= s.members & {*group}:
             return False
-        if self.losses.gone.keys() & {accused, sender} or (sender, accused) in self._open:
-            return True
-        if self._says_so_too(sender, accused):
+        asked = any(case.about.accused == accused and sender in case.judges for case in self._open.values())
+        if self.losses.gone.keys() & {accused, sender} or (sender, accused) in self._open or asked:
             return True
         vain = learns or (sender, accused) in self._in_vain
         judges = [] if vain else self._judges(s, sender, accused, poisoned.stage, begin, new)
@@ -90,27 +89,18 @@ class Cases:
         return self._on_its_word(s, out, sender, accused, poisoned)
 
     def on_verdict(self, s: Situation, sender: Peer, verdict: Verdict) -> Outcome:
-        out, case = Outcome(), self._open.get((verdict.accuser, verdict.accused))
-        if case is None or (verdict.stage, verdict.attempt) != (case.poisoned.stage, case.poisoned.attempt):
-            return out
-        case.hear(sender, verdict.guilty, verdict)
-        self._settle(s, out)
+        out, case = Outcome(), self._open.get((verdict.about.accuser, verdict.about.accused))
+        if case is not None:
+            case.hear(sender, verdict)
+            self._settle(s, out)
         return out
 
     def beat(self, s: Situation) -> Outcome:
         out = Outcome()
         self._settle(s, out)
-        for peer in sorted(s.members - {s.me}):
-            if peer.id in self.memory.convicted and peer not in self.losses.gone:
-                self.losses.lose(s, out, peer, "others have signed that it lied")
+        for peer in self.memory.convicts(s.members - {s.me, *self.losses.gone}):
+            self.losses.lose(s, out, peer, "others have signed that it lied")
         return out
-
-    def _says_so_too(self, sender: Peer, accused: Peer) -> bool:
-        """Somebody who is asked about the accused has found it by itself."""
-        cases = [case for case in self._open.values() if case.accused == accused and sender in case.words]
-        for case in cases:
-            case.hear(sender, True)
-        return bool(cases)
 
     def _judges(
         self, s: Situation, accuser: Peer, accused: Peer, stage: int, begin: Begin, new: Collection[Peer]
@@ -126,48 +116,40 @@ class Cases:
     def _ask(
         self, s: Situation, out: Outcome, accuser: Peer, accused: Peer, poisoned: Poisoned, judges: list[Peer]
     ) -> None:
-        until = s.now + PATIENCE_LEASES * s.settings.lease_seconds
-        self._open[accuser, accused] = Case(accuser, accused, poisoned, until, dict.fromkeys(judges))
+        until, about = s.now + PATIENCE_LEASES * s.settings.lease_seconds, Judge.of(accuser, poisoned, accused)
+        self._open[accuser, accused] = Case(about, poisoned, until, judges)
         names = ", ".join(map(str, judges))
         text = f"{accuser} says: {poisoned.reason}; asked to do it again: {names}"
         out.note("case", text, peer=accused.id, step=str(poisoned.step))
-        judge = Judge(
-            poisoned.lineage, poisoned.view, poisoned.step, poisoned.attempt, poisoned.stage, poisoned.microbatch,
-            accuser, accused,
-        )  # fmt: skip
         for peer in judges:
-            out.send(peer, judge)
+            out.send(peer, about)
 
     def _settle(self, s: Situation, out: Outcome) -> None:
-        for key, case in list(self._open.items()):
+        for pair, case in list(self._open.items()):
             gone = self.losses.gone
-            if gone.keys() & {case.accuser, case.accused}:
-                del self._open[key]
+            if gone.keys() & {*pair}:
+                del self._open[pair]
             elif case.over(s.now, gone):
-                del self._open[key]
+                del self._open[pair]
                 self._judge(s, out, case)
 
     def _judge(self, s: Situation, out: Outcome, case: Case) -> None:
         """Most of those who could see it decide. Where as many are on either side it counts as if nobody could."""
-        guilty, right = case.saying(True), case.saying(False)
-        accuser, accused, poisoned = case.accuser, case.accused, case.poisoned
-        if len(guilty) == len(right):
+        accuser, accused, told = case.about.accuser, case.about.accused, case.told
+        liar, signers, said = liar_of(told), against(told), case.accusation.reason
+        if liar is None:
             self._in_vain.add((accuser, accused))  # it says so again at each heartbeat
             return
-        if len(guilty) > len(right):
-            liar, against = accused, [accuser, *guilty]
-            reason = f"{accuser} says: {poisoned.reason}; {', '.join(map(str, guilty))} found the same"
+        names = ", ".join(str(peer) for peer in signers if peer != accuser)
+        if liar == accused:
+            reason = f"{accuser} says: {said}; {names} found the same"
         else:
-            liar, against = accuser, right
-            reason = f"it said of {accused}: {poisoned.reason}; {', '.join(map(str, right))} found nothing of it"
-        out.note("liar", reason, peer=liar.id, step=str(poisoned.step))
+            reason = f"it said of {accused}: {said}; {names} found nothing of it"
+        out.note("liar", reason, peer=liar.id, step=str(case.about.step))
         self.losses.let_go(s, out, liar, Suspects(frozenset({liar})), reason)
-        self._expose(s, out, liar, against)
-        if case.verdicts:
-            words = tuple(sorted(case.verdicts.items()))
-            told = Convicted(poisoned.lineage, poisoned.view, accuser, poisoned, words)
-            for peer in sorted(s.members):
-                out.send(peer, told)
+        self._expose(s, out, liar, signers)
+        for peer in sorted(s.members):
+            out.send(peer, told)
 
     def _on_its_word(self, s: Situation, out: Outcome, sender: Peer, accused: Peer, poisoned: Poisoned) -> bool:
         """Nobody else can tell. Whoever is told to lie goes, unless the other one was at odds with somebody before.
@@ -190,8 +172,8 @@ class Cases:
             self._expose(s, out, accused, [sender])
         return True
 
-    def _expose(self, s: Situation, out: Outcome, liar: Peer, against: Collection[Peer]) -> None:
+    def _expose(self, s: Situation, out: Outcome, liar: Peer, signers: Collection[Peer]) -> None:
         """It is not asked for anything, for a while on the word of one."""
-        for peer in against:
+        for peer in signers:
             self.memory.disputes.expose(liar, peer, s.now, s.settings.lease_seconds)
         out += [Expose(liar)] if liar.id in s.crowds.vouchers else []

@@ -8,11 +8,9 @@ that goes by them when so many of the voters show the same that they are a quoru
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from ftnode.protocol.leader.leader_memory import LeaderMemory
 from ftnode.protocol.situation import Outcome, Situation
-from ftnode.protocol.words.messages import Convicted
+from ftnode.protocol.words.messages import Convicted, Judge
 from ftnode.protocol.words.types import Peer
 from ftnode.protocol.words.view import View
 
@@ -20,19 +18,21 @@ from ftnode.protocol.words.view import View
 def liar_of(case: Convicted) -> Peer | None:
     """Whom the words convict: most of those who did it again say so. None: they convict nobody, or do not belong
     together."""
-    said, accuser, accused = case.accusation, case.accuser, case.accusation.giver
-    judges = {judge for judge, _ in case.verdicts}
-    if accused is None or len(judges) < len(case.verdicts) or judges & {accuser, accused} or accuser == accused:
+    accuser, accused = case.accuser, case.accusation.giver
+    judges, words = {judge for judge, _ in case.verdicts}, [verdict for _, verdict in case.verdicts]
+    if accused is None or len(judges) < len(words) or judges & {accuser, accused} or accuser == accused:
         return None
-    about = said.lineage, said.view, said.step, said.attempt, said.stage, said.microbatch, accuser, accused
-    words = [verdict for _, verdict in case.verdicts]
-    if not said.distance or any(
-        (word.lineage, word.view, word.step, word.attempt, word.stage, word.microbatch, word.accuser, word.accused)
-        != about for word in words
-    ):  # fmt: skip
+    about = Judge.of(accuser, case.accusation, accused)
+    if not case.accusation.distance or any(word.about != about for word in words):
         return None
     guilty = sum(word.guilty is True for word in words) - sum(word.guilty is False for word in words)
     return accused if guilty > 0 else accuser if guilty < 0 else None
+
+
+def against(case: Convicted) -> list[Peer]:
+    """Who has signed that the liar is one, the accuser first where it is right."""
+    right = liar_of(case) == case.accusation.giver
+    return [*([case.accuser] if right else []), *(judge for judge, word in case.verdicts if word.guilty is right)]
 
 
 def of_view(case: Convicted, view: View) -> bool:
@@ -70,15 +70,11 @@ class Convictions:
         text = f"{liar} lied in step {said.step}: {case.accuser} and {names} have signed what they saw ({said.reason})"
         out.note("convicted", text, peer=liar.id, step=str(said.step))
 
-    def members(self, members: Collection[Peer]) -> list[Peer]:
-        """Those of them who were convicted, in this life or an earlier one."""
-        return sorted(peer for peer in members if peer.id in self._memory.convicted)
-
     def beat(self, s: Situation) -> Outcome:
         """Show the leader what we have against a member that it took in."""
         out = Outcome()
         if s.view is None or not s.member:
             return out
-        for liar in self.members(s.members - {s.me, s.view.leader}):
+        for liar in self._memory.convicts(s.members - {s.me, s.view.leader}):
             out.send(s.view.leader, self._memory.convicted[liar.id])
         return out

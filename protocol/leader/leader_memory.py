@@ -222,6 +222,10 @@ class LeaderMemory:
             del self.convicted[next(iter(self.convicted))]
         return news
 
+    def convicts(self, members: Iterable[Peer]) -> list[Peer]:
+        """Those of them who were convicted, in this life or an earlier one."""
+        return sorted(peer for peer in members if peer.id in self.convicted)
+
     def showing(self, peer_id: str, by: Peer) -> set[Peer]:
         """Who shows that this one lied, with one more."""
         told = self.shown.setdefault(peer_id, set())

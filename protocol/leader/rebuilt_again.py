@@ -5,7 +5,7 @@ from __future__ import annotations
 from ftnode.protocol.chronicle import Chronicle, Rebuild
 from ftnode.protocol.leader.leader_memory import LeaderMemory
 from ftnode.protocol.leader.lenders import refuted
-from ftnode.protocol.recovery.rebuilt_score import Verdict, others, rise_max
+from ftnode.protocol.recovery.rebuilt_score import Remedy, others, rise_max
 from ftnode.protocol.recovery.rungs import REBUILT, Available, filled_from
 from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.words.messages import Begin, Donor, Plan
@@ -25,12 +25,12 @@ def made_again(
         return ()
     before, _ = chronicle.around(next(iter(rebuilt.values())))
     rise = rise_max({stage: rebuild.rung for stage, rebuild in rebuilt.items()}, s.settings)
-    verdict = memory.scores.judge(step, begin.attempt, before, score, rise)
-    if verdict is None:
+    remedy = memory.scores.judge(step, begin.attempt, before, score, rise)
+    if remedy is None:
         return ()
     held = frozenset(stage for stage, group in enumerate(view.holders) if group) - refuted(memory, view)
     available = Available(step, held - rebuilt.keys(), {}, ())
-    plans = [_plan(s, view, rebuild, available, verdict) for rebuild in rebuilt.values()]
+    plans = [_plan(s, view, rebuild, available, remedy) for rebuild in rebuilt.values()]
     made = tuple(plan for plan in plans if plan is not None)
     listed = ", ".join(spoken_stage(plan.stage) for plan in made) or "nothing"
     text = f"validation rose from {before:.2f} to {score:.2f} with what was rebuilt; made anew: {listed}"
@@ -38,12 +38,12 @@ def made_again(
     return made
 
 
-def _plan(s: Situation, view: View, rebuild: Rebuild, available: Available, verdict: Verdict) -> Plan | None:
+def _plan(s: Situation, view: View, rebuild: Rebuild, available: Available, remedy: Remedy) -> Plan | None:
     """For whoever holds the stage alone."""
     stage, group = rebuild.stage, view.holders[rebuild.stage]
     if len(group) != 1:
         return None
-    if verdict is Verdict.AGAIN:
+    if remedy is Remedy.AGAIN:
         rung, lenders, _ = others(stage, available, s.settings)
         reason = "with what it was made of the model is far worse than it should be"
     else:

@@ -26,7 +26,7 @@ FIRST_RISE_MAX: Final = 5.5
 REMEMBERED: Final = 16
 
 
-class Verdict(Enum):
+class Remedy(Enum):
     """`AGAIN`: of others than before. `BACK`: that was worse, so of the first ones."""
 
     AGAIN = "again"
@@ -52,8 +52,8 @@ class Scores:
     _of: dict[int, dict[Attempt, float]] = field(default_factory=dict)
     """Step in which stages were rebuilt → its validations, by the attempts at the next one in which they were made."""
 
-    def judge(self, step: int, attempt: Attempt, before: float | None, score: float, rise: float) -> Verdict | None:
-        """A validation of the first step with rebuilt stages. Of each recovery there are two verdicts at most."""
+    def judge(self, step: int, attempt: Attempt, before: float | None, score: float, rise: float) -> Remedy | None:
+        """A validation of the first step with rebuilt stages. Of each recovery there are two remedies at most."""
         told = self._of.setdefault(step, {})
         if before is None or attempt in told:
             return None
@@ -62,7 +62,7 @@ class Scores:
         while len(self._of) > REMEMBERED:
             del self._of[min(self._of)]
         if len(scores) == 1 and score - before > rise:
-            return Verdict.AGAIN
+            return Remedy.AGAIN
         if len(scores) == 2 and scores[0] - before > rise and scores[1] > scores[0]:
-            return Verdict.BACK
+            return Remedy.BACK
         return None

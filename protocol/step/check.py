@@ -166,8 +166,7 @@ class Check:
 
     def asked_for(self, task: Recount | Weigh) -> bool:
         """It is not of a check that this one took the place of."""
-        judged = task.judged if isinstance(task, Recount) else task.shown_by is not None
-        return task.of == self.of and judged == (self.judge is not None)
+        return task.of == self.of and task.judged == (self.judge is not None)
 
     def told(self, stage: int, visits: Iterable[tuple[int, int]], now: float) -> None:
         """The sum of a stage is made with these visits of the peer."""

@@ -110,12 +110,14 @@ def _makes_sense(sender: Peer, message: ms.Message, view: View | None, settings:
         case ms.Doubted():
             known = _number(message.stage, settings.stage_count) and _number(message.step)
             return known and _attempt(message.attempt)
-        case ms.Judge() | ms.Verdict():
-            return _case(message, settings)
+        case ms.Judge():
+            return _judge(message, settings)
+        case ms.Verdict():
+            return _verdict(message, settings)
         case ms.Convicted():
             words = [verdict for _, verdict in message.verdicts]
             sane = len(words) <= JUDGES_MAX and _poisoned(message.accusation, settings)
-            return sane and all(_case(word, settings) for word in words)
+            return sane and all(_verdict(word, settings) for word in words)
         case ms.Rolled():
             return sensible_roll(message.roll, settings)
 
@@ -456,10 +458,14 @@ def _poisoned(message: ms.Poisoned, settings: Settings) -> bool:
     return known and len(message.reason) <= REASON_MAX
 
 
-def _case(message: ms.Judge | ms.Verdict, settings: Settings) -> bool:
+def _judge(message: ms.Judge, settings: Settings) -> bool:
     known = _number(message.stage, settings.stage_count) and -1 <= message.microbatch < settings.microbatches
-    sane = known and _number(message.step) and _attempt(message.attempt)
-    return sane and (isinstance(message, ms.Judge) or len(message.reason) <= REASON_MAX)
+    return known and _number(message.step) and _attempt(message.attempt)
+
+
+def _verdict(message: ms.Verdict, settings: Settings) -> bool:
+    same = (message.lineage, message.view) == (message.about.lineage, message.about.view)
+    return same and _judge(message.about, settings) and len(message.reason) <= REASON_MAX
 
 
 def _waits(message: ms.Waits, settings: Settings) -> bool:

@@ -150,6 +150,11 @@ class Weigh:
     """Who adds up another piece of the sum, and shows what `of` gave to it. None: our own note counts."""
 
     @property
+    def judged(self) -> bool:
+        """As of Recount."""
+        return self.shown_by is not None
+
+    @property
     def stages(self) -> tuple[int, ...]:
         return (self.stage,)
 

@@ -532,19 +532,19 @@ class Judge:
     accuser: Peer
     accused: Peer
 
+    @classmethod
+    def of(cls, accuser: Peer, said: Poisoned, accused: Peer) -> Judge:
+        """What there is to judge of an accusation."""
+        return cls(said.lineage, said.view, said.step, said.attempt, said.stage, said.microbatch, accuser, accused)
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """To the leader: what came of a Judge. `guilty`: the accuser is right; None: it could not be seen."""
+    """To the leader: what came of its Judge. `guilty`: the accuser is right; None: it could not be seen."""
 
     lineage: str
     view: int
-    step: int
-    attempt: Attempt
-    stage: int
-    microbatch: int
-    accuser: Peer
-    accused: Peer
+    about: Judge
     guilty: bool | None
     reason: str
     signature: str = ""

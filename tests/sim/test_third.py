@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -109,13 +110,18 @@ def says_nothing(host: Host) -> None:
     betrays(host, way)
 
 
-def test_where_the_third_says_nothing_it_is_as_if_there_were_none() -> None:
+def with_a_silent_third() -> tuple[World, Host]:
     world = swarm(1, 3, checks=1.0)
     host = of_stage(world)
     stage = seen(world).stages_of(host.peer)[0]
     for peer in seen(world).holders[stage]:
         says_nothing(world.by_id[peer.id])
     lies(world, host, turned)
+    return world, host
+
+
+def test_where_the_third_says_nothing_it_is_as_if_there_were_none() -> None:
+    world, host = with_a_silent_third()
     begun = world.now
     assert gone_from(world, host)[:1] == [str(host.peer)]
     assert marked(world)
@@ -124,13 +130,8 @@ def test_where_the_third_says_nothing_it_is_as_if_there_were_none() -> None:
 
 
 def test_planted_nobody_waits_for_a_third_in_vain() -> None:
-    with patched((Case, "over", lambda self, now, gone: not self.words.keys() - self.answered)):
-        world = swarm(1, 3, checks=1.0)
-        host = of_stage(world)
-        stage = seen(world).stages_of(host.peer)[0]
-        for peer in seen(world).holders[stage]:
-            says_nothing(world.by_id[peer.id])
-        lies(world, host, turned)
+    with patched((Case, "over", lambda self, now, gone: {*self.judges} <= {*self.verdicts})):
+        world, host = with_a_silent_third()
         before = world.ledger.top_commit()
         gone_from(world, host)
         assert world.ledger.top_commit() <= before + 2
@@ -152,10 +153,7 @@ def friend_of(liar: Host) -> traitor.Way:
         judge = getattr(event, "message", None)
         if not isinstance(judge, Judge):
             return decide(event)
-        word = Verdict(
-            judge.lineage, judge.view, judge.step, judge.attempt, judge.stage, judge.microbatch, judge.accuser,
-            judge.accused, judge.accused != liar.peer, "",
-        )  # fmt: skip
+        word = Verdict(judge.lineage, judge.view, judge, judge.accused != liar.peer, "")
         return [fx.Send(event.sender, word, None)]
 
     return way
@@ -191,8 +189,8 @@ def test_of_three_the_friend_decides() -> None:
 def test_planted_the_word_of_the_third_is_turned_round() -> None:
     hear = Case.hear
 
-    def other(self: Case, judge: Peer, guilty: bool | None, verdict: Verdict | None = None) -> None:
-        hear(self, judge, guilty if guilty is None else not guilty)
+    def other(self: Case, judge: Peer, verdict: Verdict) -> None:
+        hear(self, judge, replace(verdict, guilty=verdict.guilty if verdict.guilty is None else not verdict.guilty))
 
     with patched((Case, "hear", other)):
         world = swarm(1, 3, checks=1.0)
@@ -249,7 +247,7 @@ def test_a_leader_that_was_not_there_believes_most_of_the_voters() -> None:
 def shows_a_forgery(world: World, host: Host, about: Peer) -> None:
     """Again and again, that somebody honest was convicted in a view that the leader does not know."""
     said = Poisoned(seen(world).lineage.id, 0, 1, Attempt(0, 1), 1, -1, "made up", about, 1.0)
-    word = Verdict(said.lineage, 0, 1, said.attempt, 1, -1, Peer("x", 1), about, True, "")
+    word = Verdict(said.lineage, 0, Judge.of(Peer("x", 1), said, about), True, "")
     forged = Convicted(said.lineage, 0, Peer("x", 1), said, ((Peer("y", 1), word),))
 
     def way(event: Any, decide: traitor.Decide) -> list[fx.Effect]:

@@ -17,6 +17,7 @@ from ftnode.protocol.words.messages import (
     Ballot,
     Certificate,
     Convicted,
+    Judge,
     Link,
     Message,
     Poisoned,
@@ -179,7 +180,7 @@ def test_a_vote_is_no_signature_of_a_roll() -> None:
 
 
 SAID = Poisoned("l", 1, 7, Attempt(1, 2), 1, -1, "it is far off", B, 1.0)
-WORD = Verdict("l", 1, 7, Attempt(1, 2), 1, -1, A, B, True, "")
+WORD = Verdict("l", 1, Judge.of(A, SAID, B), True, "")
 
 
 def test_what_is_said_of_somebody_is_signed_and_shown_to_others() -> None:
@@ -198,7 +199,7 @@ def test_nobody_can_change_what_another_said_of_somebody() -> None:
     assert isinstance(said, Poisoned) and isinstance(word, Verdict)
     for sender, message in (
         (A, replace(said, giver=C)), (A, replace(said, distance=2.0)), (B, said), (A, SAID), (C, WORD),
-        (C, replace(word, guilty=False)), (A, word), (C, replace(word, accused=A)),
+        (C, replace(word, guilty=False)), (A, word), (C, replace(word, about=replace(word.about, accused=A))),
         (B, Convicted("l", 1, A, replace(said, step=8), ((C, word),))), (B, Convicted("l", 1, A, said, ((B, word),))),
         (B, Convicted("l", 1, C, said, ((C, word),))), (B, Convicted("l", 1, A, said, ((C, WORD),))),
     ):  # fmt: skip

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from ftnode.protocol.leader.convictions import liar_of
+from ftnode.protocol.leader.cases import Case
+from ftnode.protocol.leader.convictions import against, liar_of
 from ftnode.protocol.leader.leader_memory import CONVICTED_MAX, LeaderMemory
-from ftnode.protocol.words.messages import Convicted, Poisoned, Verdict
+from ftnode.protocol.words.messages import Convicted, Judge, Poisoned, Verdict
 from ftnode.protocol.words.types import Attempt, Peer
 
 A, B, C, D, E = (Peer(name, 1) for name in "abcde")
@@ -16,7 +17,7 @@ SAID = Poisoned("line", 3, 7, Attempt(3, 2), 1, -1, "it is 1 of its size away", 
 
 
 def verdict(guilty: bool | None) -> Verdict:
-    return Verdict("line", 3, 7, Attempt(3, 2), 1, -1, A, B, guilty, "")
+    return Verdict("line", 3, Judge.of(A, SAID, B), guilty, "")
 
 
 def case(**words: bool | None) -> Convicted:
@@ -63,3 +64,21 @@ def test_so_many_are_remembered_and_the_newest() -> None:
     for number in range(CONVICTED_MAX + 3):
         memory.showing(f"x{number}", A)
     assert len(memory.shown) == CONVICTED_MAX and memory.showing("y", A) == {A}
+
+
+def test_who_signed_that_the_liar_is_one() -> None:
+    assert against(case(c=True, d=True, e=False)) == [A, C, D]
+    assert against(case(c=False, d=None)) == [C]
+
+
+def test_a_case_hears_those_who_were_asked_about_what_they_were_asked() -> None:
+    """So that what the leader decides is what everybody will make of the words."""
+    about = Judge.of(A, SAID, B)
+    heard = Case(about, SAID, 10.0, [C, D])
+    heard.hear(E, verdict(False))
+    heard.hear(C, replace(verdict(False), about=replace(about, microbatch=0)))
+    assert not heard.verdicts and not heard.over(0.0, ()) and heard.over(10.0, ())
+    heard.hear(C, verdict(True))
+    assert heard.over(0.0, {D}) and not heard.over(0.0, ()) and heard.told == case(c=True)
+    heard.hear(D, verdict(None))
+    assert heard.over(0.0, ()) and liar_of(heard.told) == B
