@@ -49,10 +49,7 @@ class Case:
     @property
     def told(self) -> Convicted:
         """All words so far."""
-        about = self.about
-        return Convicted(
-            about.lineage, about.view, about.accuser, self.accusation, tuple(sorted(self.verdicts.items()))
-        )
+        return Convicted(self.about.accuser, self.accusation, tuple(sorted(self.verdicts.items())))
 
 
 class Cases:

@@ -490,7 +490,7 @@ class StepWork:
         return [*dropped, *self.try_out(lot_of(judge), now)]
 
     def _verdict(self, judge: Judge, guilty: bool | None, reason: str) -> Effect:
-        verdict = Verdict(judge.lineage, judge.view, judge, guilty, reason[:REASON_MAX])
+        verdict = Verdict(judge, guilty, reason[:REASON_MAX])
         return Send(self.view.leader, verdict, None)
 
     def who_did(self, stage: int) -> list[Peer]:

@@ -542,24 +542,32 @@ class Judge:
 class Verdict:
     """To the leader: what came of its Judge. `guilty`: the accuser is right; None: it could not be seen."""
 
-    lineage: str
-    view: int
     about: Judge
     guilty: bool | None
     reason: str
     signature: str = ""
     """As that of Poisoned."""
 
+    @property
+    def lineage(self) -> str:
+        return self.about.lineage
+
+    @property
+    def view(self) -> int:
+        return self.about.view
+
 
 @dataclass(frozen=True, slots=True)
 class Convicted:
     """From the leader: why somebody goes who lied. To a leader that was not there: why a member should (rule 51)."""
 
-    lineage: str
-    view: int
     accuser: Peer
     accusation: Poisoned
     verdicts: tuple[tuple[Peer, Verdict], ...]
+
+    @property
+    def lineage(self) -> str:
+        return self.accusation.lineage
 
 
 def word_bytes(speaker: Peer, word: Poisoned | Verdict) -> bytes:

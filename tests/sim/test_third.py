@@ -153,7 +153,7 @@ def friend_of(liar: Host) -> traitor.Way:
         judge = getattr(event, "message", None)
         if not isinstance(judge, Judge):
             return decide(event)
-        word = Verdict(judge.lineage, judge.view, judge, judge.accused != liar.peer, "")
+        word = Verdict(judge, judge.accused != liar.peer, "")
         return [fx.Send(event.sender, word, None)]
 
     return way
@@ -247,8 +247,8 @@ def test_a_leader_that_was_not_there_believes_most_of_the_voters() -> None:
 def shows_a_forgery(world: World, host: Host, about: Peer) -> None:
     """Again and again, that somebody honest was convicted in a view that the leader does not know."""
     said = Poisoned(seen(world).lineage.id, 0, 1, Attempt(0, 1), 1, -1, "made up", about, 1.0)
-    word = Verdict(said.lineage, 0, Judge.of(Peer("x", 1), said, about), True, "")
-    forged = Convicted(said.lineage, 0, Peer("x", 1), said, ((Peer("y", 1), word),))
+    word = Verdict(Judge.of(Peer("x", 1), said, about), True, "")
+    forged = Convicted(Peer("x", 1), said, ((Peer("y", 1), word),))
 
     def way(event: Any, decide: traitor.Decide) -> list[fx.Effect]:
         return [*decide(event), fx.Send(seen(world).leader, forged, None)]

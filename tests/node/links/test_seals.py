@@ -180,7 +180,7 @@ def test_a_vote_is_no_signature_of_a_roll() -> None:
 
 
 SAID = Poisoned("l", 1, 7, Attempt(1, 2), 1, -1, "it is far off", B, 1.0)
-WORD = Verdict("l", 1, Judge.of(A, SAID, B), True, "")
+WORD = Verdict(Judge.of(A, SAID, B), True, "")
 
 
 def test_what_is_said_of_somebody_is_signed_and_shown_to_others() -> None:
@@ -188,10 +188,10 @@ def test_what_is_said_of_somebody_is_signed_and_shown_to_others() -> None:
     assert isinstance(said, Poisoned) and isinstance(word, Verdict) and said.signature and word.signature
     Seals(B).check(A, said)
     Seals(B).check(C, word)
-    Seals(B).check(B, Convicted("l", 1, A, said, ((C, word),)))
+    Seals(B).check(B, Convicted(A, said, ((C, word),)))
     assert of(A).sealed(replace(SAID, distance=0.0)) == replace(SAID, distance=0.0)
-    by_its_judge = of(C).sealed(Convicted("l", 1, A, said, ((C, WORD),)))
-    assert by_its_judge == Convicted("l", 1, A, said, ((C, word),))
+    by_its_judge = of(C).sealed(Convicted(A, said, ((C, WORD),)))
+    assert by_its_judge == Convicted(A, said, ((C, word),))
 
 
 def test_nobody_can_change_what_another_said_of_somebody() -> None:
@@ -200,8 +200,8 @@ def test_nobody_can_change_what_another_said_of_somebody() -> None:
     for sender, message in (
         (A, replace(said, giver=C)), (A, replace(said, distance=2.0)), (B, said), (A, SAID), (C, WORD),
         (C, replace(word, guilty=False)), (A, word), (C, replace(word, about=replace(word.about, accused=A))),
-        (B, Convicted("l", 1, A, replace(said, step=8), ((C, word),))), (B, Convicted("l", 1, A, said, ((B, word),))),
-        (B, Convicted("l", 1, C, said, ((C, word),))), (B, Convicted("l", 1, A, said, ((C, WORD),))),
+        (B, Convicted(A, replace(said, step=8), ((C, word),))), (B, Convicted(A, said, ((B, word),))),
+        (B, Convicted(C, said, ((C, word),))), (B, Convicted(A, said, ((C, WORD),))),
     ):  # fmt: skip
         with pytest.raises(PeerError, match="a signature that is not by"):
             Seals(B).check(sender, message)

@@ -17,13 +17,13 @@ SAID = Poisoned("line", 3, 7, Attempt(3, 2), 1, -1, "it is 1 of its size away", 
 
 
 def verdict(guilty: bool | None) -> Verdict:
-    return Verdict("line", 3, Judge.of(A, SAID, B), guilty, "")
+    return Verdict(Judge.of(A, SAID, B), guilty, "")
 
 
 def case(**words: bool | None) -> Convicted:
     """a accuses b; what c, d and e say of it."""
     told = tuple((Peer(name, 1), verdict(guilty)) for name, guilty in words.items())
-    return Convicted("line", 3, A, SAID, told)
+    return Convicted(A, SAID, told)
 
 
 @pytest.mark.parametrize(
