@@ -8,6 +8,7 @@ import sys
 from collections.abc import Generator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
@@ -23,6 +24,16 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 """Hundreds of processes start, and a node's modules take nearly twice as long to load without bytecode. What pytest
 makes of the tests' assertions takes 8 s of processor time anew."""
+
+hypothesis.settings.register_profile(
+    "every change", max_examples=100, derandomize=True, database=None, deadline=None, print_blob=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.differing_executors],
+)  # fmt: skip
+hypothesis.settings.register_profile(
+    "night", hypothesis.settings.get_profile("every change"), max_examples=3000, derandomize=False
+)
+hypothesis.settings.load_profile("every change")
+"""Nothing depends on the day, or on what failed on this machine: what a night finds is kept as an @example."""
 
 use_template()
 """Nodes, compute and directory processes are forks of a process that has torch loaded, but in tests marked `fresh`."""

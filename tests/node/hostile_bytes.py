@@ -37,6 +37,11 @@ def hostile(valid: Sequence[bytes], chance: random.Random, count: int) -> Iterat
                 yield _mangled(chance.choice(valid), chance)
 
 
+def changed(data: bytes, chance: random.Random) -> bytes:
+    """In one place: a byte, or something of the tree that it means."""
+    return _flipped(data, chance) if chance.random() < 0.25 else _mangled(data, chance)
+
+
 def _tree(chance: random.Random, depth: int) -> Any:
     kind = chance.randrange(3) if depth else 0
     if kind == 1:
@@ -47,17 +52,17 @@ def _tree(chance: random.Random, depth: int) -> Any:
 
 
 def _flipped(data: bytes, chance: random.Random) -> bytes:
-    changed = bytearray(data)
+    new = bytearray(data or b"\0")
     for _ in range(chance.randrange(1, 4)):
-        changed[chance.randrange(len(changed))] = chance.randrange(256)
-    return bytes(changed if chance.random() < 0.8 else changed[: chance.randrange(len(changed))])
+        new[chance.randrange(len(new))] = chance.randrange(256)
+    return bytes(new if chance.random() < 0.8 else new[: chance.randrange(len(new))])
 
 
 def _mangled(data: bytes, chance: random.Random) -> bytes:
     """One place of the tree dropped, doubled or replaced."""
     try:
         plain = msgpack.unpackb(data, raw=False, strict_map_key=False)
-    except ValueError:
+    except (ValueError, TypeError):  # no tree, or a map whose keys nothing can be looked up by
         return _flipped(data, chance)
     return msgpack.packb(_changed(plain, chance))  # type: ignore[no-any-return]
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from random import Random
 
 import pytest
+from hypothesis import given
 
 from ftnode.protocol.lines.step_estimate import Line
 from ftnode.protocol.manifest.boundary import BoundaryBytes
@@ -13,6 +14,7 @@ from ftnode.protocol.planning.changes import Changes, runs, without
 from ftnode.protocol.planning.costs import NO_RISK, Costs, Risk
 from ftnode.protocol.planning.schedule import NO_LINE, Batch, Machine
 from ftnode.protocol.planning.swarm import Holders, Swarm, alike, stages_of
+from tests.chances import CHANCES
 
 STAGES = 4
 MANY = 1e6
@@ -209,23 +211,31 @@ def drawn(chance: Random) -> tuple[Changes, str]:
     return changes(holders, paces, room=chance.randint(1, 9), risk=risk), names[-1]
 
 
-def test_nobody_is_taken_who_makes_it_worse_and_all_that_is_said_of_a_place_is_so() -> None:
-    taken = instead = 0
-    for seed in range(300):
-        of, name = drawn(Random(seed))
-        found = of.best_place(name)
-        if found is None:
-            continue
-        taken += 1
-        place = found.place
-        freed = place.giver is not None and place.giver not in stages_of(place.holders)
-        most = 0.9 if freed else 1.1 if place.giver is None or len(of.held) == 1 else 1.0
-        assert found.worth.cost < most * found.present.cost and found.worth == of.costs.scheduled(place.holders)
-        assert all(place.holders) and max(map(len, place.holders)) <= 3
-        assert stages_of(place.holders)[name] == place.stages and of.costs.swarm.fits(name, place.stages)
-        for stage, (before, after) in enumerate(zip(of.present, place.holders)):
-            gone, come = {*before} - {*after}, {*after} - {*before}
-            assert (gone, come) == (({place.giver} - {None}, {name}) if stage in place.stages else (set(), set()))
-        assert not freed or of.held[place.giver or ""] == place.stages, "all that it held"
-        instead += freed
-    assert taken > 150 and instead > 20
+def taken(chance: Random) -> tuple[int, int]:
+    """1 where a newcomer is taken, 1 where it comes instead of another. AssertionError where that makes it worse, or
+    something is said of its place that is not so."""
+    of, name = drawn(chance)
+    found = of.best_place(name)
+    if found is None:
+        return 0, 0
+    place = found.place
+    freed = place.giver is not None and place.giver not in stages_of(place.holders)
+    most = 0.9 if freed else 1.1 if place.giver is None or len(of.held) == 1 else 1.0
+    assert found.worth.cost < most * found.present.cost and found.worth == of.costs.scheduled(place.holders)
+    assert all(place.holders) and max(map(len, place.holders)) <= 3
+    assert stages_of(place.holders)[name] == place.stages and of.costs.swarm.fits(name, place.stages)
+    for stage, (before, after) in enumerate(zip(of.present, place.holders)):
+        gone, come = {*before} - {*after}, {*after} - {*before}
+        assert (gone, come) == (({place.giver} - {None}, {name}) if stage in place.stages else (set(), set()))
+    assert not freed or of.held[place.giver or ""] == place.stages, "all that it held"
+    return 1, int(freed)
+
+
+@given(CHANCES)
+def test_nobody_is_taken_who_makes_it_worse_and_all_that_is_said_of_a_place_is_so(chance: Random) -> None:
+    taken(chance)
+
+
+def test_most_newcomers_are_taken_and_some_instead_of_another() -> None:
+    found = [taken(Random(seed)) for seed in range(300)]
+    assert sum(one for one, _ in found) > 150 and sum(instead for _, instead in found) > 20

@@ -9,14 +9,17 @@ from math import inf
 from random import Random
 
 import pytest
+from hypothesis import given
 
 from ftnode.protocol.lines.step_estimate import Line
 from ftnode.protocol.manifest.boundary import BoundaryBytes
+from ftnode.protocol.planning import search
 from ftnode.protocol.planning.drafts import equal_stages
 from ftnode.protocol.planning.flow import Flow
 from ftnode.protocol.planning.schedule import Batch, step_timing
 from ftnode.protocol.planning.search import WORK_MAX, BestLayout, best_layout
 from ftnode.protocol.planning.swarm import Swarm, alike, holders_of, in_words, stages_of
+from tests.chances import CHANCES, at_once
 from tests.protocol.planning.swarms import best_of_all, random_layout, random_swarm
 
 FAST, SLOW = alike((1.0, 2.0), (0.0, 0.0), 6), alike((3.0, 6.0), (0.0, 0.0), 6)
@@ -92,9 +95,8 @@ def test_a_layout_that_is_best_stays_as_it_is() -> None:
                 assert again.holders == found.holders and again.what == "as it is"
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_it_is_feasible_and_no_worse_than_others_by_its_own_numbers(seed: int) -> None:
-    chance = Random(seed)
+def feasible_and_no_worse(chance: Random) -> None:
+    """Of what is found in some swarm, by its own numbers. AssertionError where it is not."""
     swarm = random_swarm(chance, chance.randint(1, 14), chance.randint(1, 9), chance.choice([4, 8, 16]))
     present = random_layout(chance, swarm)
     found = best_layout(swarm, present)
@@ -113,6 +115,26 @@ def test_it_is_feasible_and_no_worse_than_others_by_its_own_numbers(seed: int) -
         holders = holders_of({flow.names[number]: one for number, one in equal.items()}, flow.stages, present)
         assert found.seconds <= step_timing(swarm.layout(holders), swarm.batch).seconds * (1 + 1e-9)
     assert best_layout(swarm, present) == found, "the same question has the same answer"
+
+
+@given(CHANCES)
+def test_it_is_feasible_and_no_worse_than_others_by_its_own_numbers(chance: Random) -> None:
+    feasible_and_no_worse(chance)
+
+
+def twice_the_room(swarm: Swarm) -> Flow:
+    return Flow(replace(swarm, room={name: 2 * room for name, room in swarm.room.items()}))
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "instead"),
+    [(search, "Flow", twice_the_room), (search._Search, "_scheduled", lambda its, holders: its.about[holders][1])],
+    ids=["room is counted twice", "the liquid decides"],
+)
+def test_a_planted_bug_is_found(where: object, name: str, instead: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(where, name, instead)
+    with pytest.raises((AssertionError, ValueError)):
+        at_once(feasible_and_no_worse)
 
 
 def test_of_small_swarms_it_is_nearly_the_best_of_all() -> None:

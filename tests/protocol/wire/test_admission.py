@@ -32,6 +32,7 @@ LAST = Version(9, "the last", Attempt(3, 9))
 VIEW = View("r", LINEAGE, 3, "before", PEERS[0], tuple((peer,) for peer in PEERS[:4]), PEERS[:4], (0, 0, 0, 0), "test")
 INTEGERS = (-1, 0, 1, 2, 3, 4, 5, 99, 2**31, 2**63, 2**64 - 1)
 FLOATS = (-1.0, 0.0, 1.0, 1.7e308, -1.7e308)
+BYTES = (b"", b"\0" * 16, b"x" * 64, b"x" * 4000)
 TEXTS = ("", "line", "r", "before", "silent", "broken", "stalled", "x" * 4000)
 
 
@@ -60,7 +61,9 @@ def some(kind: Any, chance: Random) -> Any:
             if isinstance(made.get(name), int) and chance.random() < 0.8:
                 made[name] = 3 + (name == "number")
         return kind(**made)
-    simple = {int: INTEGERS, float: FLOATS, str: TEXTS, bool: (True, False), NoneType: (None,)}
+    simple = {
+        int: INTEGERS, float: FLOATS, str: TEXTS, bytes: BYTES, bool: (True, False), NoneType: (None,),
+    }  # fmt: skip
     return chance.choice(simple[kind])
 
 
