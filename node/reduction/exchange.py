@@ -126,6 +126,8 @@ class Exchange:
         """Of each piece's sum, of what came."""
         self._have = [0] * len(self._pieces)
         """Bytes of each piece's sum that came."""
+        self._gave = [0] * len(self._pieces)
+        """Bytes of our part of each piece that left the memory, where the sum comes to stand."""
         self._seals = seals
         self._given: dict[int, PartDigest] = {}
         """Of what we gave to each piece."""
@@ -190,8 +192,8 @@ class Exchange:
         return parts, tuple(peer for k, peer in still if self._have[k] < self._pieces[k].bytes)
 
     def noted(self) -> Noted | None:
-        """What whom we check has given: its part of the piece that we add up. Where nobody else contributes, it is the
-        sum of its own piece, too, less what we gave to that."""
+        """What whom we check has given: its part of the piece that we add up. Where nobody else holds the stage, it is
+        the sum of its own piece, too, less what we gave to that."""
         seen = [self.contributors.index(self._me)] if self.count else []
         seen += [self._checked] if self._alone_with() else []
         if self._sketch is None or not self.complete or not seen:
@@ -208,8 +210,9 @@ class Exchange:
         return [(peer, each) for peer, each in named if peer != self._me]
 
     def _alone_with(self) -> bool:
-        """Nobody contributes but whom we check, and perhaps we."""
-        return self._checked >= 0 and len(self.contributors) == 1 + bool(self.count)
+        """Nobody else holds the stage than whom we check and we. A third could not be shown what that one gave to its
+        own piece, so that we would be in the wrong (rule 50)."""
+        return self._checked >= 0 and len(self.task.group) == 2
 
     def cancel(self) -> None:
         self.over = True
@@ -289,7 +292,9 @@ class Exchange:
             reply = await _ask(stream, request_for(self.task, self._run, self._me.nonce, piece, have, norm))
             if not isinstance(reply, ReduceReply) or not part.begins(reply.taken):
                 raise PeerError("an answer to a ReduceRequest that is none")
-            self._shares[piece] = reply.share
+            self._shares[piece], self._gave[piece] = reply.share, reply.taken
+            if self.count and reply.taken < have:
+                raise PeerError("a sum of what it says that it does not have")
 
             async def contribute() -> None:
                 if self.count:
@@ -301,6 +306,8 @@ class Exchange:
                     content = room[: part.end(at) - at]
                     with trio.fail_after(IDLE_SECONDS):
                         await read_into(stream, content)
+                    if self.count and part.end(at) > self._gave[piece]:
+                        raise PeerError("a sum of what we have not given yet")  # it would come to be what we give
                     part.check(content)
                     numbers = part.decode(at, content)
                     if self._sketch is not None and piece == self._checked and self._alone_with():
@@ -345,7 +352,7 @@ class Exchange:
         while at < part.bytes:
             await trio.lowlevel.checkpoint()
             content, end = part.encode(at, part.chunk(at), ours), part.end(at)
-            parts = [content]
+            parts, self._gave[piece] = [content], end
             if self._seals is not None:
                 digest.add(at, content)
                 signature = self._seals.sign(self.task, piece, digest.digest()) if end == part.bytes else b""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import trio
 
@@ -26,9 +26,6 @@ from ftnode.protocol.wire.frames import Refusal
 from ftnode.protocol.words.effects import Reduce
 from ftnode.protocol.words.errors import LocalError, PeerError
 from ftnode.protocol.words.types import Attempt, Peer
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger(__name__)
 
@@ -219,7 +216,7 @@ class Reductions:
             log.info("a reduction with %s: %s", peer_id, describe(error))
 
     async def _awaited(self, sender: Peer, request: ReduceRequest) -> Exchange:
-        """The reduction that is meant, as soon as our core wants it, too. Raises Turned."""
+        """The reduction that is meant, as soon as our core wants it, too. Raises TurnedAway."""
         if request.run != self._run_id:
             raise TurnedAway("another run", retry=False)
         if (begun := self._begun(sender, request)) is not None:
@@ -252,7 +249,7 @@ class Reductions:
         return exchange
 
     def _begun(self, sender: Peer, request: ReduceRequest) -> Exchange | None:
-        """The reduction that is meant; None while our core does not want it. Raises Turned when it wants a later."""
+        """The reduction that is meant; None while our core does not want it. Raises TurnedAway if it wants a later."""
         exchange, asked = self._exchanges.get(request.stage), (request.view, request.step, request.attempt)
         if exchange is None or exchange.order < asked:
             return None
@@ -261,14 +258,14 @@ class Reductions:
         return self._agreed(exchange, sender, request)
 
     def _agreed(self, exchange: Exchange, sender: Peer, request: ReduceRequest) -> Exchange:
-        """Raises Turned unless both mean the same, in every word."""
+        """Raises TurnedAway unless both mean the same, in every word."""
         self._require_group(exchange, sender, request)
         if exchange.contributors[request.piece : request.piece + 1] != (self._me,):
             raise TurnedAway(f"piece {request.piece} is not ours", retry=False)
         return exchange
 
     def _require_group(self, exchange: Exchange, sender: Peer, request: ReduceRequest | PartRequest) -> None:
-        """Raises Turned unless the sender is another one of the group that both mean."""
+        """Raises TurnedAway unless the sender is another one of the group that both mean."""
         if sender not in dict(exchange.task.group) or sender == self._me:
             raise TurnedAway("not of the group", retry=False)
         if request.group != exchange.group:

@@ -211,7 +211,8 @@ class Leader:
             for commit in status.commits:
                 self.chronicle.commit(bare(commit), s.now)
             for step, loss in status.evaluated:
-                self.chronicle.evaluate(step, loss)
+                if step not in self.chronicle.validation:
+                    self.chronicle.evaluate(step, loss)
         self._decide(s, out)
         return out
 
@@ -367,6 +368,7 @@ class Leader:
             lent=tuple(copy for copy in self._lent() if copy not in self._all_heard),
         )
         progress.begin, progress.base, progress.ready, self._begun = begin, base, {}, set()
+        self.memory.name_lenders(installs)
         self.duty.on_begin(s, begin)
         if not self.recruiting.borrows(s, installs):
             self.memory.unstick()
@@ -424,12 +426,9 @@ class Leader:
         if not told or not theirs.issuperset(result.stage for result in ready.results):
             return out
         self.progress.ready[sender] = ready
-        if ready.validation is not None:
+        if ready.validation is not None and sender == self.view.holders[HEAD][0]:  # nobody else has all of it
             self.chronicle.evaluate(begin.base.step, ready.validation)
-            scorer = sender == self.view.holders[HEAD][0]
-            again = (
-                made_again(s, out, self.view, self.memory, self.chronicle, begin, ready.validation) if scorer else ()
-            )
+            again = made_again(s, out, self.view, self.memory, self.chronicle, begin, ready.validation)
             if again:
                 self._begin(s, out, begin.base, begin.skipped, again, None, False)
                 return out
@@ -592,8 +591,10 @@ class Leader:
         """Rule 48: who has made a stage of others' weights says that one of these lent it something else than it works
         with. That one stays, since its stage would be lost as well, and lends nothing more for this."""
         donor, group = poisoned.giver, self.view.holders[poisoned.stage]
+        if donor is None or (sender, poisoned.stage, donor) not in self.memory.lenders_named:
+            return False  # it was not asked to
         concerned = {*group, *(peer for stage, peer in self.learners.named() if stage == poisoned.stage)}
-        if donor is None or donor not in group or sender in concerned or poisoned.microbatch >= 0:
+        if donor not in group or sender in concerned or poisoned.microbatch >= 0:
             return False
         if self.memory.refute(poisoned.stage, donor, sender):
             out.note("liar", f"{sender} says: {poisoned.reason}", peer=donor.id, step=str(poisoned.step))

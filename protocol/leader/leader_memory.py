@@ -14,8 +14,9 @@ from ftnode.protocol.recovery.disk_versions import PEERS_MAX
 from ftnode.protocol.recovery.lent_copies import LentCopies
 from ftnode.protocol.recovery.rebuilt_score import Scores
 from ftnode.protocol.recovery.rolls import ROLLS_TOLD, complete
+from ftnode.protocol.recovery.rungs import REBUILT
 from ftnode.protocol.recovery.short_notice import Notice
-from ftnode.protocol.words.messages import Convicted, Ready, Roll
+from ftnode.protocol.words.messages import Convicted, Plan, Ready, Roll
 from ftnode.protocol.words.types import Peer, Version
 
 DOUBLINGS_MAX = 6
@@ -90,6 +91,8 @@ class LeaderMemory:
     """How often they were forgotten since the last commit, because nothing was possible without."""
     refuted: dict[tuple[int, Peer], set[str]] = field(default_factory=dict)
     """(stage, donor) → PeerIds of those who say that it lent them other weights than it works with (rule 48)."""
+    lenders_named: dict[tuple[Peer, int, Peer], None] = field(default_factory=dict)
+    """(peer, stage, donor): of whose weights of this stage our Begins had the peer make another one."""
     scores: Scores = field(default_factory=Scores)
     """Validations of steps in which stages were rebuilt."""
     lent: LentCopies = field(default_factory=LentCopies)
@@ -174,6 +177,15 @@ class LeaderMemory:
         """Somebody did not get it from any of them."""
         self.broken.update((donor.id, stage, version) for donor in donors)
         self.broken_at = now
+
+    def name_lenders(self, plans: Iterable[Plan]) -> None:
+        """These stand in a Begin of ours."""
+        for plan in plans:
+            if plan.rung in REBUILT:
+                named = ((plan.peer, donor.stage, donor.peer) for donor in plan.donors)
+                self.lenders_named.update(dict.fromkeys(named))
+        while len(self.lenders_named) > FAILED_MAX:
+            del self.lenders_named[next(iter(self.lenders_named))]
 
     def refute(self, stage: int, donor: Peer, by: Peer) -> bool:
         """One who rebuilt a stage says so. Whether it is news."""

@@ -64,6 +64,8 @@ class Reductions:
         part = self._parts[host.compute.lineage, made][task.of.id]
         if task.shown_by is not None and not self._shows(host, task, made):
             return NOTHING._replace(fault=NOT_SHOWN)
+        if task.shown_by is None and not dict(made.group)[host.peer] and len(made.group) > 2:
+            return NOTHING._replace(fault="nothing of it was noted")
         if (host.peer.id, made) not in self.complete or not (task.shown_by or made.checked == task.of):
             raise Violation("I1", f"{host.peer} weighs {task} of {made}")
         again = host.compute.recounted.get((task.of, task.stage, task.attempt), {})
@@ -80,7 +82,7 @@ class Reductions:
         if part is None or (task.shown_by.id, made) not in self.complete:
             return False
         noted = part.host.reducing.get(task.stage)
-        return part.host.alive and noted == made and noted.checked == task.of
+        return part.host.alive and noted == made and noted.checked == task.of and dict(made.group)[task.shown_by] > 0
 
     def _while(self, host: Host, task: Reduce) -> float:
         alone = all(peer == host.peer for peer, count in task.group if count)

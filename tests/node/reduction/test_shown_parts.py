@@ -61,19 +61,19 @@ def off(asked: Member, of: Member, noted: Noted) -> float:
 
 
 def in_a_group(then: Callable[[Wires, Member, Member, Member], Awaitable[None]], sums: str = "exact",
-               lie: str = "", checks: bool = True) -> None:  # fmt: skip
-    """a checks b, and c has done b's visits again; all three have the sum."""
+               lie: str = "", checks: bool = True, counts: dict[str, tuple[int, ...]] = COUNTS) -> None:  # fmt: skip
+    """a checks b, and c has done b's visits again; all three have the sum. `counts`: the microbatches of each."""
 
     async def main(wires: Wires) -> None:
         wires.seals = seals_of
-        members = {name: wires.member(name) for name in COUNTS}
+        members = {name: wires.member(name) for name in counts}
         a, b, c = members.values()
-        for name, microbatches in COUNTS.items():
+        for name, microbatches in counts.items():
             members[name].accumulate(*microbatches)
         if lie:
             LIES[lie](b.stage.gradient)
-        do_again(c, b, *COUNTS["b"])
-        shares = group(*((members[name], len(COUNTS[name])) for name in COUNTS))
+        do_again(c, b, *counts["b"])
+        shares = group(*((members[name], len(counts[name])) for name in counts))
         a.start(replace(task(shares), checked=b.peer if checks else None))
         b.start(task(shares))
         c.start(task(shares))
@@ -103,6 +103,24 @@ def test_a_third_sees_every_lie(lie: str) -> None:
         assert not isinstance(noted, str) and off(c, b, noted) > 0.1
 
     in_a_group(then, lie=lie)
+
+
+def test_a_third_without_work_of_its_own_sees_it_as_well() -> None:
+    async def then(wires: Wires, a: Member, b: Member, c: Member) -> None:
+        noted = await shown(c, a, b)
+        assert not isinstance(noted, str) and off(c, b, noted) > 0.1
+
+    in_a_group(then, lie=next(iter(LIES)), counts=COUNTS | {"c": ()})
+
+
+@pytest.mark.parametrize("counts", [COUNTS | {"a": ()}, COUNTS | {"a": (), "c": ()}])
+def test_who_has_no_piece_sees_nothing_that_it_could_not_show(counts: dict[str, tuple[int, ...]]) -> None:
+    """Else it would be in the wrong, although it is right."""
+
+    async def then(wires: Wires, a: Member, b: Member, c: Member) -> None:
+        assert a.reductions.noted(STAGE, ATTEMPT, b.peer) is None
+
+    in_a_group(then, lie=next(iter(LIES)), counts=counts)
 
 
 def test_who_took_no_note_shows_nothing() -> None:

@@ -14,7 +14,7 @@ from ftnode.protocol.leader.leader_memory import LeaderMemory, Learner
 from ftnode.protocol.situation import ClearTimer, MakeOffer, Outcome, SetTimer, ShowView
 from ftnode.protocol.views.ballot import Balloting
 from ftnode.protocol.words.effects import Committed, Note, Send
-from ftnode.protocol.words.messages import NOT_LENT, Begin, Poisoned, Propose, Ready, Resign, StageResult
+from ftnode.protocol.words.messages import NOT_LENT, Begin, Donor, Plan, Poisoned, Propose, Ready, Resign, StageResult
 from ftnode.protocol.words.types import Attempt, Peer, Rung, Version, initial_version
 from ftnode.protocol.words.view import View
 from tests.protocol.situations import (
@@ -355,3 +355,36 @@ def test_it_hopes_for_a_standby() -> None:
     role = leader()
     assert not role.hopeful(situation()) and role.hopeful(situation(presences=standby(D)))
     assert not role.hopeful(situation(presences=standby(D, 0))) and not role.hopeful(situation(own=Held()))
+
+
+def test_only_the_first_holder_of_the_head_says_what_a_validation_gave() -> None:
+    role, begin = training()
+
+    def ready(peer: Peer, validation: float) -> Ready:
+        result = StageResult(HOLDS[peer], 1.0, "g", ())
+        return Ready(begin.lineage, begin.view, begin.step, begin.attempt, (result,), 0.0, 0, validation, ())
+
+    role.on_ready(situation(view=role.view), C, ready(C, 1e-6))
+    assert role.chronicle.validation == {}
+    role.on_ready(situation(view=role.view), A, ready(A, 2.5))
+    role.on_ready(situation(view=role.view), C, ready(C, 1e-6))
+    assert role.chronicle.validation == {BASE.step: 2.5}
+
+
+def test_what_a_validation_gave_is_not_changed_by_a_status() -> None:
+    role = leader()
+    role.chronicle.evaluate(6, 2.5)
+    said = replace(status({HOLDS[C]: BASE}, BASE), evaluated=((6, 1e-6), (5, 2.75)))
+    role.on_status(situation(view=role.view), C, said)
+    assert role.chronicle.validation == {6: 2.5, 5: 2.75}
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_donor_is_refuted_by_those_alone_who_were_to_make_a_stage_of_its_weights(asked: bool) -> None:
+    role, begin = training()
+    if asked:
+        donor = Donor(HOLDS[B], B, ())
+        role.memory.name_lenders([Plan(HOLDS[C], C, Rung.COPY, (donor,), 1.0, "", None)])
+    what = Poisoned(begin.lineage, begin.view, begin.step, begin.attempt, HOLDS[B], -1, "other weights", B, 9.0)
+    role.on_poisoned(situation(view=role.view), C, what)
+    assert role.memory.not_believed() == (frozenset({(HOLDS[B], B)}) if asked else frozenset())
