@@ -66,7 +66,7 @@ def signed_by_the_honest(kind: str, forgets: bool = False, chunks_before: int = 
     lie = np.random.default_rng(2).standard_normal(NUMBERS).astype(np.float32)
     how = encoding_of(kind, 4)
     piece = pieces_of(memoryview(bytearray(lie.tobytes())), 3, how, ("run", 1, 1))[0]
-    found = [np.inf]
+    found, done = [np.inf], trio.Event()
 
     async def liar(stream: trio.SocketStream) -> None:
         try:
@@ -76,6 +76,7 @@ def signed_by_the_honest(kind: str, forgets: bool = False, chunks_before: int = 
             for at in range(request.have, piece.bytes, piece.end(0)):
                 await stream.send_all(bytes(piece.encode(at, piece.chunk(at), -1)))
             found[0] = await told(stream)
+            done.set()
         except (trio.BrokenResourceError, *FAULTS):
             await stream.aclose()
 
@@ -104,8 +105,7 @@ def signed_by_the_honest(kind: str, forgets: bool = False, chunks_before: int = 
                 await exchange.measure()
                 exchange.open()
                 nursery.start_soon(exchange.gather)
-                while found[0] == np.inf:
-                    await trio.sleep(0.01)
+                await done.wait()
                 nursery.cancel_scope.cancel()
         return wires.struck
 
