@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 
 from ftnode.protocol.leader import leader
+from ftnode.protocol.leader.cases import Cases
 from ftnode.protocol.leader.disputes import Disputes
 from ftnode.protocol.leader.duty import Duty
 from ftnode.protocol.situation import Outcome
@@ -66,6 +67,21 @@ def test_one_that_accuses_goes_and_takes_nobody_along() -> None:
     """Two others of its group see that nothing is wrong."""
     seen = liars.measure("accuser", 2, ALWAYS)
     assert seen["found"] == 2 and seen["honest_removed"] == 0 and seen["steps_at_most"] <= SOON, seen
+
+
+COMMITTED_FIRST: Final = 14
+"""A seed in which the third is asked just before the step that it is asked about is over."""
+
+
+def test_a_step_is_not_committed_before_the_third_has_done_it_again() -> None:
+    seen = liars.KINDS["accuser"](COMMITTED_FIRST, liars.SETTINGS)
+    assert seen.removed == 0 and seen.steps is not None and seen.steps <= SOON, seen
+
+
+def test_planted_a_step_is_committed_while_a_third_is_asked_about_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then what it would have to see is gone, and the accuser's word counts."""
+    monkeypatch.setattr(Cases, "about", lambda self, attempt: False)
+    assert liars.KINDS["accuser"](COMMITTED_FIRST, liars.SETTINGS).removed == 1
 
 
 @pytest.mark.parametrize(("kind", "defence"), [("gradients", blind), ("tenth", blind), ("unworked", patient)])
