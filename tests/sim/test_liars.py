@@ -18,6 +18,7 @@ from ftnode.protocol.words.types import Peer
 from tests.sim import liars
 from tests.sim.checks import Violation
 from tests.sim.planted import NOBODY_JUDGES, patched
+from tests.sim.test_lying_donors import nobody_tries
 
 ALWAYS: Final = 1.0
 """Everybody checks somebody in each step: the kinds differ in whether they are found, not in how soon."""
@@ -105,6 +106,16 @@ def test_without_a_third_and_a_memory_one_that_accuses_outlives_more_of_them(mon
     with forgetful(), patched(NOBODY_JUDGES):
         seen = liars.measure("accuser", 1, ALWAYS)
     assert seen["found"] == 0 or seen["honest_removed"] > 1, seen
+
+
+def test_who_lends_other_weights_for_a_lost_stage_beside_it_does_no_harm() -> None:
+    seen = liars.measure("donors", 4)
+    assert seen["harmless"] == 4 and seen["honest_removed"] == 0, seen
+
+
+def test_where_donors_are_not_tried_their_lie_gets_in() -> None:
+    with nobody_tries():
+        assert liars.measure("donors", 2)["harmless"] == 0
 
 
 def test_a_measured_kind_is_the_same_each_time() -> None:
