@@ -425,6 +425,8 @@ class Participant:
                 self.carry_out(self.holder.rolls.say(self.situation, event.kept))
             case ev.Rolls():
                 self.holder.rolls.replace(event.kept)
+            case ev.Remembered():
+                self.carry_out(self.convictions.remember(event.cases))
             case ev.Ordered():
                 self._on_order(event.order)
             case ev.History():
@@ -461,6 +463,8 @@ class Participant:
                     self._out.append(fx.Release((handle,)))
                 return
             self.liveness.on_message(sender, ms.lineage_of(message), self.now)
+            if self.convictions.shuns(self.view, sender, message):
+                return
             if self.heartbeats.errands:
                 self.carry_out(self.heartbeats.on_message(self.situation, sender))
         match message:
@@ -523,7 +527,7 @@ class Participant:
             self._remember(presence.peer, presence.addresses)
         if self.leader is not None:
             self.leader.on_directory()
-        before = self.view
+        before, event = self.view, self.convictions.without(self.view, event)
         for listed in self.following.on_directory(self.situation, event.certificates):
             self.carry_out(self.following.consider(self.situation, listed, self.election.newest_of(listed)))
         self.carry_out(self.following.after_directory(self.situation, event, before))

@@ -8,6 +8,10 @@ from typing import Final
 FOR_STEPS: Final = 100
 """A full-time liar that is not found in so many steps counts as not found: the goal is 20."""
 FOR_STEPS_SOMETIMES: Final = 250
+FOR_STEPS_BESIDE: Final = 200
+"""To make a stage anew takes seconds, which are to be a small part of the time that is measured."""
+BESIDE_BEGINS: Final = 100
+"""Both runs that are compared lose the stage in about this step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +28,9 @@ class Kind:
     """The first step of the lie; 0: as soon as the group is settled."""
     steps: int = FOR_STEPS
     bereaves: bool = False
+    beside: bool = False
+    """Each stage has one holder. That of a stage beside the liar's is killed when it begins to lie, and somebody who
+    stands by takes the stage. It is compared with the same without a lie."""
     virtual: str = ""
     """What stands for it in the virtual world (tests/sim/liars.py); empty: nothing does."""
 
@@ -57,6 +64,8 @@ KINDS: Final = (
     Kind("ready-without-work", "it computes nothing, and is Ready", way="unworked", virtual="unworked"),
     Kind("wrong-donor", "it lends a stage's weights with the sign turned, after the other holders were lost",
          told="donors-turned", bereaves=True),
+    Kind("wrong-neighbour", "it lends its weights with the sign turned for the stage beside it, which was lost",
+         told="donors-turned", begins=BESIDE_BEGINS, steps=FOR_STEPS_BESIDE, beside=True, virtual="donors"),
     Kind("wrong-copies", "it keeps copies, and lends others", virtual="copies"),
     Kind("false-accuser", "it works, and says in every step that another holder lies", way="accusing",
          virtual="accuser"),

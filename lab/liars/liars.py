@@ -106,11 +106,23 @@ def _measured(kind: Kind, ground: Ground, asked: Asked, kept: Kept) -> tuple[dic
     if not kind.real:
         assert seen is not None
         return virtual_row(kind, seen), seen
-    length = QUICK_BASELINE_STEPS if asked.quick else BASELINE_STEPS
     short = replace(kind, steps=min(kind.steps, QUICK_STEPS)) if asked.quick else kind
+    if kind.beside:
+        return _beside(short, replace(swarm.BESIDE, boundary=ground.boundary), kept), seen
+    length = QUICK_BASELINE_STEPS if asked.quick else BASELINE_STEPS
     true = kept("without", (ground, length), partial(swarm.baseline, ground, length))
     measured = kept(kind.name, (short, ground), partial(_undisturbed, short, ground))
     return row(measured, true["losses"]), seen
+
+
+def _beside(kind: Kind, ground: Ground, kept: Kept) -> dict[str, Any]:
+    """Its row. To make a stage of others' weights costs loss and time also where nobody lies. So the loss is compared
+    with that of such a run, and the rate with what was left there of the rate before."""
+    honest = replace(kind, told="")
+    true = kept(f"{kind.name} without", (honest, ground), partial(_undisturbed, honest, ground))
+    measured = kept(kind.name, (kind, ground), partial(_undisturbed, kind, ground))
+    left = true["during"] / true["before"] if true["before"] else 0.0
+    return row(measured | {"before": measured["before"] * left}, true["losses"])
 
 
 def _compared(steps: Mapping[str, Sequence[int]]) -> dict[str, Any]:

@@ -8,12 +8,13 @@ volunteer alone, which computes the same but for roundings.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from ftnode.lab.liars.kinds import Kind
+from ftnode.lab.swarms.swarm import NODE
 from ftnode.lab.swarms.trial import FOREVER, Trial, open_trial, small_manifest
 from ftnode.lab.traces.story import Story, Told, first_commits
 from ftnode.protocol.manifest.parse import Manifest, Trust
@@ -28,32 +29,45 @@ AFTER_STEPS: Final = 20
 """After the liar has gone, and of which the final loss is the mean."""
 START_SECONDS: Final = 180.0
 STEP_SECONDS_MAX: Final = 2.0
+NOTED: Final = ("lost", "liar", "check", "doubt", "poisoned")
+"""Of what is said, what is kept with the figures."""
 STILL_SECONDS: Final = 90.0
 """A run without a step for so long counts as stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """The swarm: the head and one block stage, each with `holders`. `hold`: stages of each volunteer at most: 2 makes
-    three volunteers of which each has all, and 1 has activations travel. `boundary`: how tensors travel."""
+    """The swarm: the head and `blocks` stages, each with `holders`. `hold`: stages of each volunteer at most: 2 makes
+    three volunteers of which each has all, and 1 has activations travel. `boundary`: how tensors travel. `spare`: who
+    stands by."""
 
     holders: int = 3
     hold: int = 1
     checks: float = 0.02
     boundary: str = "float32"
+    blocks: int = 1
+    spare: int = 0
 
     @property
     def volunteers(self) -> int:
-        return self.holders * 2 // self.hold
+        return self.holders * (1 + self.blocks) // self.hold
+
+    @property
+    def stages(self) -> range:
+        return range(1 + self.blocks)
 
     def manifest(self) -> Manifest:
-        small = small_manifest(None, 1, FOREVER, replicas=self.holders)
+        small = small_manifest(None, self.blocks, FOREVER, replicas=self.holders)
         return replace(
             small,
             batch=replace(small.batch, microbatches=MICROBATCHES),
             pipeline=replace(small.pipeline, boundary=self.boundary),
             trust=Trust(checks=self.checks),
         )
+
+
+BESIDE: Final = Ground(holders=1, blocks=3, spare=2)
+"""Where the stage beside the liar's is lost."""
 
 
 def baseline(ground: Ground, steps: int) -> dict[str, Any]:
@@ -94,6 +108,8 @@ class _Run:
             self._bereave()
         moment, lied_from = time.monotonic(), story.committed
         self.order.touch()
+        if self.kind.beside:
+            self._lose_beside()
         if self.kind.bereaves:
             self._renew()
         stopped = self._go_on(moment, lied_from)
@@ -109,8 +125,9 @@ class _Run:
             "during": _rate(self._commits(), moment, max(last.time, time.monotonic() if stopped else last.time)),
             "losses": _losses(story, {*self.liars}), "stages": [*story.view.stages_of(self._peer(self.liars[0]))]
             if story.view is not None else [],
+            "rungs": [told.record["rung"] for told in story.installed if told.time > moment],
             "notes": [f"{told.node}: {told.record['kind']}: {told.record['text']}" for told in story.notes
-                      if told.time > moment and told.record["kind"] in ("lost", "liar", "check", "poisoned")][:40],
+                      if told.time > moment and told.record["kind"] in NOTED][:40],
         }  # fmt: skip
 
     def _gather(self) -> None:
@@ -118,18 +135,25 @@ class _Run:
         trial = self.trial
         for name in self.honest:
             trial.volunteer(name, hold=self.ground.hold)
-            if name == "v2":
+            if name == "v2" and self.ground.blocks == 1:
                 trial.wait_for_step(2)
         self._wait_for(self.honest)
         for name in self.liars:
-            told = f"{self.kind.told},order={self.order}"
-            program = (LIAR, told) if self.kind.told else (TRAITOR, self.kind.way, str(self.order))
-            trial.volunteer(name, hold=self.ground.hold, program=program)
+            trial.volunteer(name, hold=self.ground.hold, program=self._program())
         self._wait_for([*self.honest, *self.liars])
+        for number in range(1, self.ground.spare + 1):
+            self.honest.append(f"spare{number}")
+            trial.volunteer(self.honest[-1], hold=self.ground.hold)
+
+    def _program(self) -> Sequence[str]:
+        """Of a liar; where there is no lie to tell, what everybody runs."""
+        if self.kind.told:
+            return LIAR, f"{self.kind.told},order={self.order}"
+        return (TRAITOR, self.kind.way, str(self.order)) if self.kind.way else NODE
 
     def _wait_for(self, names: list[str]) -> None:
         def all_hold(story: Story) -> bool:
-            held = {name for stage in (0, 1) for name in story.holders(stage)}
+            held = {name for stage in self.ground.stages for name in story.holders(stage)}
             return held >= {*names}
 
         self.trial.wait(f"{', '.join(names)} to hold something", all_hold, START_SECONDS)
@@ -143,6 +167,16 @@ class _Run:
             self.trial.kill(name)
         self.trial.wait_for_step(story.committed + 1, START_SECONDS)
         self.trial.wait_for_step(story.committed + SETTLED_STEPS + 1, START_SECONDS)
+
+    def _lose_beside(self) -> None:
+        """The holder of a block stage beside the liar's is killed: the middle one, if that is beside it."""
+        story, liar, middle = self.trial.story, self.liars[0], (1 + self.ground.blocks) // 2
+        mine = next(stage for stage in self.ground.stages if liar in story.holders(stage))
+        near = [stage for stage in (mine - 1, mine + 1) if 1 <= stage <= self.ground.blocks]
+        lost = story.holder(min(near, key=lambda stage: abs(stage - middle)))
+        assert lost is not None
+        self.killed.add(lost)
+        self.trial.kill(lost)
 
     def _renew(self) -> None:
         """Somebody new comes."""
@@ -167,12 +201,13 @@ class _Run:
         return False
 
     def _gone(self, moment: float, names: list[str]) -> dict[str, int]:
-        """Of these, whom an honest leader let go, and after which step."""
+        """Of these, whom an honest leader let go, and after which step. Who gives a stage up stays."""
         ids = {self._peer(name).id: name for name in names if name not in self.killed}
         found: dict[str, int] = {}
         for told in self.trial.story.notes:
             peer = ids.get(str(told.record["fields"].get("peer")))
-            if told.time > moment and told.record["kind"] == "lost" and peer and told.node not in self.liars:
+            lost = told.record["kind"] == "lost" and " gives up " not in told.record["text"]
+            if told.time > moment and lost and peer and told.node not in self.liars:
                 steps = [each.record["step"] for each in self._commits() if each.time <= told.time]
                 found.setdefault(peer, max(steps, default=0))
         return found

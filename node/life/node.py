@@ -72,6 +72,7 @@ from ftnode.node.owner.running_note import RunningNote
 from ftnode.node.reduction.part_seals import PartSeals
 from ftnode.node.reduction.reductions import Reductions
 from ftnode.node.reduction.wire import REDUCE_PROTOCOL
+from ftnode.node.snapshots.liar_book import LiarBook
 from ftnode.node.watch.alarms import only_here
 from ftnode.node.watch.history import HISTORY_PROTOCOL, NodeHistory, history_handler
 from ftnode.node.watch.live_line import Part, own_parts, run_parts
@@ -196,6 +197,8 @@ class Node:
         )  # fmt: skip
         self.disk = known_snapshots(config, shape_of(computing), self.driver, self.saver)
         self.driver.rolls = roll_book(config, self.settings, self.transport.seals, self.driver)
+        self.liars = LiarBook(config.home, manifest.run_id, self.settings, self.transport.seals, self._deliver)
+        self.driver.liars = self.liars
 
     def _transport(self, identity: Identity) -> Transport:
         manifest = self.config.manifest
@@ -276,6 +279,7 @@ class Node:
         self._tell_order(self.book.manifest)
         if self.driver.rolls is not None:
             self.driver.rolls.tell()
+        self.liars.tell()
         self.disk.tell()
         if noted := self.observer.book.read():
             self.driver.deliver(noted)

@@ -20,7 +20,7 @@ from ftnode.protocol.step.check import checkable
 from ftnode.protocol.wire.admission import JUDGES_MAX
 from ftnode.protocol.words.effects import Expose
 from ftnode.protocol.words.messages import Begin, Convicted, Judge, Poisoned, Verdict
-from ftnode.protocol.words.types import Peer
+from ftnode.protocol.words.types import Attempt, Peer
 from ftnode.protocol.words.view import View
 
 PATIENCE_LEASES: Final = 4.0
@@ -63,6 +63,10 @@ class Cases:
 
     def __bool__(self) -> bool:
         return bool(self._open)
+
+    def about(self, attempt: Attempt) -> bool:
+        """Somebody is asked about it."""
+        return any(case.about.attempt == attempt for case in self._open.values())
 
     def accuse(self, s: Situation, out: Outcome, sender: Peer, poisoned: Poisoned, begin: Begin, learns: bool) -> bool:
         """One of a group has done again what another did; or, where it `learns` the stage, was lent other weights than

@@ -2,15 +2,19 @@
 
 An accusation and what others say of it are signed. So the leader shows them to all members when it lets somebody go,
 and each checks them by itself: the signatures, that all who signed held the stage, and that most say the same. It keeps
-them, and whoever leads later asks the liar for nothing. Who was not there cannot tell who held a stage. A leader like
-that goes by them when so many of the voters show the same that they are a quorum.
+them, also on its disk, and whoever leads later asks the liar for nothing. Who was not there cannot tell who held a
+stage. A leader like that goes by them when so many of the voters show the same that they are a quorum.
 """
 
 from __future__ import annotations
 
-from ftnode.protocol.leader.leader_memory import LeaderMemory
+from collections.abc import Iterable
+
+from ftnode.protocol.leader.leader_memory import CONVICTED_MAX, LeaderMemory
 from ftnode.protocol.situation import Outcome, Situation
-from ftnode.protocol.words.messages import Convicted, Judge
+from ftnode.protocol.words.effects import KeepConvicted
+from ftnode.protocol.words.events import Directory
+from ftnode.protocol.words.messages import Certificate, Convicted, Judge, Message, Offer
 from ftnode.protocol.words.types import Peer
 from ftnode.protocol.words.view import View
 
@@ -35,6 +39,15 @@ def against(case: Convicted) -> list[Peer]:
     return [*([case.accuser] if right else []), *(judge for judge, word in case.verdicts if word.guilty is right)]
 
 
+def newest_of(cases: Iterable[Convicted]) -> tuple[Convicted, ...]:
+    """As many as are kept: one for each liar, the first."""
+    found: dict[str, Convicted] = {}
+    for case in cases:
+        if (liar := liar_of(case)) is not None:
+            found.setdefault(liar.id, case)
+    return tuple(found.values())[-CONVICTED_MAX:]
+
+
 def of_view(case: Convicted, view: View) -> bool:
     """All who signed held the stage in this view."""
     said = case.accusation
@@ -48,6 +61,36 @@ class Convictions:
 
     def __init__(self, memory: LeaderMemory) -> None:
         self._memory = memory
+
+    def remember(self, cases: Iterable[Convicted]) -> Outcome:
+        """What we were convinced of in an earlier life, by our own disk: we were there, or a quorum showed it."""
+        out = Outcome()
+        for case in newest_of(cases):
+            liar = liar_of(case)
+            assert liar is not None
+            self._memory.convict(liar.id, case)
+            out.note("convicted", f"{liar} lied before: this node keeps what others have signed of it", peer=liar.id)
+        return out
+
+    def shuns(self, view: View | None, sender: Peer, message: Message) -> bool:
+        """It offers us something and is no member of our view, or it leads the lineage that is shown to us. Who lied
+        would lead those who keep it out."""
+        if isinstance(message, Offer):
+            return sender.id in self._memory.convicted and (view is None or sender not in view.members())
+        return isinstance(message, Certificate) and self._leads(view, message.view)
+
+    def without(self, view: View | None, found: Directory) -> Directory:
+        """What the directory says of others: a liar is no founder that one waits for, nor is its lineage followed."""
+        if not self._memory.convicted:
+            return found
+        presences = tuple(each for each in found.presences if each.peer.id not in self._memory.convicted)
+        certificates = tuple(each for each in found.certificates if not self._leads(view, each))
+        return Directory(presences, certificates)
+
+    def _leads(self, ours: View | None, theirs: View) -> bool:
+        """A lineage that is not ours, by somebody who was convicted."""
+        stranger = ours is None or ours.lineage.id != theirs.lineage.id
+        return stranger and theirs.leader.id in self._memory.convicted
 
     def on_convicted(self, s: Situation, sender: Peer, case: Convicted) -> Outcome:
         """From the leader, of our view; or, when we lead, from a voter that was there."""
@@ -65,6 +108,7 @@ class Convictions:
     def _believe(self, s: Situation, out: Outcome, liar: Peer, case: Convicted) -> None:
         if not self._memory.convict(liar.id, case):
             return
+        out.append(KeepConvicted(case))
         said = case.accusation
         names = ", ".join(str(judge) for judge, _ in case.verdicts)
         text = f"{liar} lied in step {said.step}: {case.accuser} and {names} have signed what they saw ({said.reason})"

@@ -434,20 +434,29 @@ class Leader:
                 return out
         if self._all_ready(s):
             self.duty.done(s)
-            if not (begin.training and self.learners.wait(s, out, begin.base.step)):
-                self._commit(s, out, begin)
+            self._finish(s, out, begin)
         return out
+
+    def _finish(self, s: Situation, out: Outcome, begin: Begin) -> None:
+        """All are Ready: commit the step, unless it waits for a learner."""
+        if self._may_commit(s, begin) and not (begin.training and self.learners.wait(s, out, begin.base.step)):
+            self._commit(s, out, begin)
 
     def join_due(self, s: Situation) -> Outcome:
         """The learner is late; it may join after another step."""
         out, begin = Outcome(), self.progress.begin
         self.learners.late(s, out, begin.base.step if begin is not None else 0)
-        if begin is not None and self._all_ready(s):
+        if begin is not None and self._may_commit(s, begin):
             self._commit(s, out, begin)
         return out
 
     def _all_ready(self, s: Situation) -> bool:
         return self.progress.ready.keys() >= s.members
+
+    def _may_commit(self, s: Situation, begin: Begin) -> bool:
+        """All are Ready, and nobody is asked to do again what somebody did in the step: what went into it is gone when
+        it is committed (rule 50)."""
+        return self._all_ready(s) and not self.cases.about(begin.attempt)
 
     def _commit(self, s: Situation, out: Outcome, begin: Begin) -> None:
         progress = self.progress
@@ -585,7 +594,15 @@ class Leader:
         return self.cases.accuse(s, out, sender, poisoned, begin, learns)
 
     def on_verdict(self, s: Situation, sender: Peer, verdict: Verdict) -> Outcome:
-        return self.cases.on_verdict(s, sender, verdict)
+        out = self.cases.on_verdict(s, sender, verdict)
+        self._go_on(s, out)
+        return out
+
+    def _go_on(self, s: Situation, out: Outcome) -> None:
+        """A case may be over that a step waited for. Where somebody goes for it the next view commits the step."""
+        begin = self.progress.begin
+        if begin is not None and not (self.losses or self.balloting.proposing):
+            self._finish(s, out, begin)
 
     def _refuted(self, out: Outcome, sender: Peer, poisoned: Poisoned) -> bool:
         """Rule 48: who has made a stage of others' weights says that one of these lent it something else than it works
@@ -749,7 +766,10 @@ class Leader:
                     out.send(peer, progress.begin)
         if not progress.finished:
             out.extend(self.losses.beat(s))
+            waited = bool(self.cases)
             out.extend(self.cases.beat(s))
+            if waited:
+                self._go_on(s, out)
             if self.leavers.held_since is None and not (self._vacant or balloting.proposing or self.cases):
                 out.extend(self.duty.beat(s))
             held = self.leavers.held_since

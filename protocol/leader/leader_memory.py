@@ -238,6 +238,10 @@ class LeaderMemory:
         """Those of them who were convicted, in this life or an earlier one."""
         return sorted(peer for peer in members if peer.id in self.convicted)
 
+    def barred_until(self, peer: Peer) -> float:
+        """When it may be asked to hold something again, which lied or was said to."""
+        return inf if peer.id in self.convicted else self.disputes.barred_until(peer)
+
     def showing(self, peer_id: str, by: Peer) -> set[Peer]:
         """Who shows that this one lied, with one more."""
         told = self.shown.setdefault(peer_id, set())
@@ -342,7 +346,7 @@ class LeaderMemory:
     def asks_again_at(self, peer: Peer, lease_seconds: float) -> float:
         """When to ask the peer again to learn something: two leases after a failure, then four, 64 at most. Later or
         never, who was told to lie."""
-        barred = inf if peer.id in self.convicted else self.disputes.barred_until(peer)
+        barred = self.barred_until(peer)
         if peer.id not in self.failed_at:
             return max(0.0, barred)
         at, count = self.failed_at[peer.id]

@@ -197,7 +197,7 @@ class Recruiting:
             peer: presence
             for peer, presence in s.presences.items()
             if s.hears(peer) and peer not in self.losses.gone and peer not in asked
-            and self.memory.disputes.barred_until(peer) <= s.now
+            and self.memory.barred_until(peer) <= s.now
             and not any(member.id == peer.id and member != peer for member in s.members)
         }  # fmt: skip
         chosen = assign(

@@ -115,9 +115,7 @@ def _makes_sense(sender: Peer, message: ms.Message, view: View | None, settings:
         case ms.Verdict():
             return _verdict(message, settings)
         case ms.Convicted():
-            words = [verdict for _, verdict in message.verdicts]
-            sane = len(words) <= JUDGES_MAX and _poisoned(message.accusation, settings)
-            return sane and all(_verdict(word, settings) for word in words)
+            return sensible_words(message, settings)
         case ms.Rolled():
             return sensible_roll(message.roll, settings)
 
@@ -178,6 +176,13 @@ def sensible_roll(roll: ms.Roll, settings: Settings) -> bool:
         and _signatures(roll.signed)
         and roll.signers() <= set(roll.view.members())
     )
+
+
+def sensible_words(case: ms.Convicted, settings: Settings) -> bool:
+    """Of whom, and what about: the core can work with that."""
+    words = [verdict for _, verdict in case.verdicts]
+    sane = len(words) <= JUDGES_MAX and _poisoned(case.accusation, settings)
+    return sane and all(_verdict(word, settings) for word in words)
 
 
 def usable_addresses(addresses: tuple[str, ...]) -> tuple[str, ...]:

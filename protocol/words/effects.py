@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from ftnode.protocol.words.messages import Commit, Donor, Message, Plan, Roll
+from ftnode.protocol.words.messages import Commit, Convicted, Donor, Message, Plan, Roll
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.types import Attempt, Handle, Peer, Version
 from ftnode.protocol.words.view import View
@@ -340,6 +340,13 @@ class KeepRoll:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepConvicted:
+    """Keep these words about a liar on the disk. The next life is told of them (Remembered)."""
+
+    case: Convicted
+
+
+@dataclass(frozen=True, slots=True)
 class ShowOrder:
     """Show this peer the author's newest manifest, with the order to roll back."""
 
@@ -363,15 +370,15 @@ class Stop:
 
 Effect = (
     Send | Dial | Know | Compute | Apply | Discard | Release | Install | Keep | DropCopy | Forget | RestartCompute
-    | Announce | PublishView | Committed | Search | Strike | Expose | Note | Save | KeepRoll | ShowOrder
-    | AskOrder | Stop
+    | Announce | PublishView | Committed | Search | Strike | Expose | Note | Save | KeepRoll | KeepConvicted
+    | ShowOrder | AskOrder | Stop
 )  # fmt: skip
 
 EFFECTS: Final[dict[str, type]] = {
     kind.__name__: kind
     for kind in (
         Send, Dial, Know, Compute, Apply, Discard, Release, Install, Keep, DropCopy, Forget, RestartCompute, Announce,
-        PublishView, Committed, Search, Strike, Expose, Note, Save, KeepRoll, ShowOrder, AskOrder, Stop,
+        PublishView, Committed, Search, Strike, Expose, Note, Save, KeepRoll, KeepConvicted, ShowOrder, AskOrder, Stop,
     )
 }  # fmt: skip
 TASKS: Final[dict[str, type]] = {kind.__name__: kind for kind in (Forward, Backward, Reduce, Recount, Weigh)}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ftnode.protocol.words.effects import Reduce, Task
-from ftnode.protocol.words.messages import Commit, Message, Roll
+from ftnode.protocol.words.messages import Commit, Convicted, Message, Roll
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.types import Credit, Handle, LentCopy, PartSeen, Peer, RollbackOrder, Snapshot, Version
 from ftnode.protocol.words.view import View
@@ -191,6 +191,14 @@ class Rolls:
 
 
 @dataclass(frozen=True, slots=True)
+class Remembered:
+    """What earlier lives of ours were convinced of, oldest first: words about liars that our disk keeps, of which the
+    signatures were verified again. Comes first at a start."""
+
+    cases: tuple[Convicted, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Ordered:
     """The author's newest order to roll back, from a manifest that it has signed. Comes first at a start, and whenever
     there is a newer one."""
@@ -268,15 +276,15 @@ class Stay:
 
 Event = (
     Wake | Received | LinkUp | LinkDown | ComputeReady | ComputeLost | StageLost | Done | SumOwed | Installed
-    | InstallFailed | Kept | KeepFailed | Snapshots | Rolls | Ordered | History | Credited | Directory | DirectoryLost
-    | Moved | Leave | Stay | Seen | Vouched | Lied | Lent
+    | InstallFailed | Kept | KeepFailed | Snapshots | Rolls | Remembered | Ordered | History | Credited | Directory
+    | DirectoryLost | Moved | Leave | Stay | Seen | Vouched | Lied | Lent
 )  # fmt: skip
 
 EVENTS: Final[dict[str, type]] = {
     kind.__name__: kind
     for kind in (
         Wake, Received, LinkUp, LinkDown, ComputeReady, ComputeLost, StageLost, Done, SumOwed, Installed, InstallFailed,
-        Kept, KeepFailed, Snapshots, Rolls, Ordered, History, Credited, Directory, DirectoryLost, Moved, Leave, Stay,
-        Seen, Vouched, Lied, Lent,
+        Kept, KeepFailed, Snapshots, Rolls, Remembered, Ordered, History, Credited, Directory, DirectoryLost, Moved,
+        Leave, Stay, Seen, Vouched, Lied, Lent,
     )
 }  # fmt: skip

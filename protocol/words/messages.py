@@ -559,15 +559,12 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Convicted:
-    """From the leader: why somebody goes who lied. To a leader that was not there: why a member should (rule 51)."""
+    """From the leader: why somebody goes who lied. To a leader that was not there: why a member should (rule 51). The
+    words may be of a lineage that its sender was in long ago."""
 
     accuser: Peer
     accusation: Poisoned
     verdicts: tuple[tuple[Peer, Verdict], ...]
-
-    @property
-    def lineage(self) -> str:
-        return self.accusation.lineage
 
 
 def word_bytes(speaker: Peer, word: Poisoned | Verdict) -> bytes:

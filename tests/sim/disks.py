@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from ftnode.protocol.leader.convictions import newest_of
 from ftnode.protocol.recovery.rolls import with_roll
-from ftnode.protocol.words.events import Rolls, Snapshots
-from ftnode.protocol.words.messages import Roll
+from ftnode.protocol.words.events import Remembered, Rolls, Snapshots
+from ftnode.protocol.words.messages import Convicted, Roll
 from ftnode.protocol.words.records import EPOCH_MAX
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Attempt, Peer, Snapshot, Version
@@ -42,13 +43,14 @@ def lies(settings: Settings) -> tuple[Snapshot, ...]:
 class Disks:
     """By PeerId, in the order of the saves."""
 
-    __slots__ = ("chance", "held", "keeps", "liars", "rolls", "seconds", "spoils", "world")
+    __slots__ = ("chance", "convicted", "held", "keeps", "liars", "rolls", "seconds", "spoils", "world")
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.chance = random.Random(f"disks {world.seed}")
         self.held: dict[str, list[Saved]] = {}
         self.rolls: dict[str, tuple[Roll, ...]] = {}
+        self.convicted: dict[str, tuple[Convicted, ...]] = {}
         self.keeps = KEPT_OF_A_STAGE
         self.seconds = 0.6
         """A save takes at most so long."""
@@ -97,8 +99,22 @@ class Disks:
             self.rolls[host.peer.id] = with_roll(self.rolls.get(host.peer.id, ()), roll)
             self.world.deliver(host, Rolls(self.rolls[host.peer.id]))
 
+    def keep_convicted(self, host: Host, case: Convicted) -> None:
+        """A moment later it is on the disk."""
+        self.world.at(self.world.now + 0.01, self._convicted_kept, (host, case))
+
+    def _convicted_kept(self, host: Host, case: Convicted) -> None:
+        if host.alive:
+            self.convicted[host.peer.id] = newest_of((*self.convicted.get(host.peer.id, ()), case))
+
+    def tells(self, peer_id: str) -> bool:
+        """There is something on its disk, or it says so."""
+        return any(peer_id in those for those in (self.held, self.liars, self.rolls, self.convicted))
+
     def tell(self, host: Host) -> None:
         """The node looks at its disk."""
+        if cases := self.convicted.get(host.peer.id, ()):
+            self.world.deliver(host, Remembered(cases))
         if (rolls := self.rolls.get(host.peer.id)) and rolls != host.participant.holder.rolls.kept:
             self.world.deliver(host, Rolls(rolls))
         told = tuple(saved.snapshot for saved in self.held.get(host.peer.id, ()))
@@ -111,6 +127,7 @@ class Disks:
         """The disk breaks."""
         self.held.pop(peer_id, None)
         self.rolls.pop(peer_id, None)
+        self.convicted.pop(peer_id, None)
 
     def lends(self, host: Host, effect: Install) -> tuple[Saved | None, Peer | None]:
         """What the plan's first donor that can be asked has of it, and the last one asked in vain."""

@@ -186,6 +186,29 @@ def copies(seed: int, settings: Any) -> Seen:
     return Seen(None, 0, harmless=world.ledger.top_commit() >= before + 3)
 
 
+def donors(seed: int, settings: Any) -> Seen:
+    """Each stage has one holder. The middle one is lost, and one beside it lends other weights for it.
+
+    Harmless: the run goes on, nothing of the liar's gets in, and the stage is made of others."""
+    world = grown(seed, replace(settings, replicas=1, stages=5), 6, spare=2)
+    made: list[tuple[int, ...]] = []
+    world.on_installed = lambda host, effect: made.append(tuple(donor.stage for donor in effect.plan.donors))
+    beside, lost_stage = (2, 4)[seed % 2], 3
+    world.liars = True
+    world.by_id[view_of(world).holders[beside][0].id].lends = lambda history: ~history
+    (gone,) = view_of(world).holders[lost_stage]
+    before = world.ledger.top_commit()
+    world.notes.clear()
+    world.kill(world.by_id[gone.id], "kill", silently=False)
+    try:
+        world.run(world.now + 5 * SETTLED_SECONDS, lambda: world.ledger.top_commit() >= before + 3)
+    except Violation:
+        return Seen(None, 0)
+    asked = any(beside in lenders for lenders in made) and beside not in made[-1]
+    removed = sum(" is lost (" in note and f"lost: {gone} " not in note for note in world.notes)
+    return Seen(None, removed, harmless=asked and world.ledger.top_commit() >= before + 3)
+
+
 def fifty(seed: int, settings: Any) -> Seen:
     """Fewer honest ones than places, at a network each; then fifty identities of one machine come. Harmless: they are
     no majority."""
@@ -212,6 +235,7 @@ KINDS: Final[dict[str, Callable[[int, Any], Seen]]] = {
     "hashes": hashes,
     "unworked": lambda seed, settings: of_core(traitor.Unworked, seed, settings),
     "accuser": lambda seed, settings: of_core(traitor.Accusing, seed, settings),
+    "donors": donors,
     "copies": copies,
     "fifty": fifty,
 }

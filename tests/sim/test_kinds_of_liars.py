@@ -62,6 +62,12 @@ TABLE: Final[dict[str, Shown]] = {
         ("sim.test_lent_weights:test_who_lends_other_weights_than_it_works_with_is_not_believed",),
         ("sim.test_lent_weights:test_where_nobody_tries_them_the_group_is_apart",),
     ),
+    "wrong-neighbour": Shown(
+        ("sim.test_lying_donors:test_a_neighbour_that_lends_other_weights_lends_nothing",
+         "sim.test_liars:test_who_lends_other_weights_for_a_lost_stage_beside_it_does_no_harm"),
+        ("sim.test_lying_donors:test_where_nobody_tries_what_was_lent_the_lie_gets_in",
+         "sim.test_liars:test_where_donors_are_not_tried_their_lie_gets_in"),
+    ),
     "wrong-copies": Shown(
         ("sim.test_lying_copies:test_of_two_keepers_of_the_head_the_honest_one_lends",),
         ("sim.test_lying_copies:test_without_the_comparison_the_lie_gets_in",),

@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 
 from ftnode.protocol.leader import leader
+from ftnode.protocol.leader.cases import Cases
 from ftnode.protocol.leader.disputes import Disputes
 from ftnode.protocol.leader.duty import Duty
 from ftnode.protocol.situation import Outcome
@@ -17,6 +18,7 @@ from ftnode.protocol.words.types import Peer
 from tests.sim import liars
 from tests.sim.checks import Violation
 from tests.sim.planted import NOBODY_JUDGES, patched
+from tests.sim.test_lying_donors import nobody_tries
 
 ALWAYS: Final = 1.0
 """Everybody checks somebody in each step: the kinds differ in whether they are found, not in how soon."""
@@ -68,6 +70,21 @@ def test_one_that_accuses_goes_and_takes_nobody_along() -> None:
     assert seen["found"] == 2 and seen["honest_removed"] == 0 and seen["steps_at_most"] <= SOON, seen
 
 
+COMMITTED_FIRST: Final = 14
+"""A seed in which the third is asked just before the step that it is asked about is over."""
+
+
+def test_a_step_is_not_committed_before_the_third_has_done_it_again() -> None:
+    seen = liars.KINDS["accuser"](COMMITTED_FIRST, liars.SETTINGS)
+    assert seen.removed == 0 and seen.steps is not None and seen.steps <= SOON, seen
+
+
+def test_planted_a_step_is_committed_while_a_third_is_asked_about_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then what it would have to see is gone, and the accuser's word counts."""
+    monkeypatch.setattr(Cases, "about", lambda self, attempt: False)
+    assert liars.KINDS["accuser"](COMMITTED_FIRST, liars.SETTINGS).removed == 1
+
+
 @pytest.mark.parametrize(("kind", "defence"), [("gradients", blind), ("tenth", blind), ("unworked", patient)])
 def test_without_the_defence_it_stays(
     kind: str, defence: Callable[[], AbstractContextManager[None]], monkeypatch: pytest.MonkeyPatch
@@ -89,6 +106,16 @@ def test_without_a_third_and_a_memory_one_that_accuses_outlives_more_of_them(mon
     with forgetful(), patched(NOBODY_JUDGES):
         seen = liars.measure("accuser", 1, ALWAYS)
     assert seen["found"] == 0 or seen["honest_removed"] > 1, seen
+
+
+def test_who_lends_other_weights_for_a_lost_stage_beside_it_does_no_harm() -> None:
+    seen = liars.measure("donors", 4)
+    assert seen["harmless"] == 4 and seen["honest_removed"] == 0, seen
+
+
+def test_where_donors_are_not_tried_their_lie_gets_in() -> None:
+    with nobody_tries():
+        assert liars.measure("donors", 2)["harmless"] == 0
 
 
 def test_a_measured_kind_is_the_same_each_time() -> None:

@@ -9,8 +9,10 @@ import pytest
 
 from ftnode.lab.hostile import traitor
 from ftnode.protocol.leader.cases import PATIENCE_LEASES, Case
+from ftnode.protocol.leader.convictions import Convictions
 from ftnode.protocol.leader.disputes import Disputes
 from ftnode.protocol.leader.leader_memory import LeaderMemory
+from ftnode.protocol.situation import Outcome
 from ftnode.protocol.step import attempt
 from ftnode.protocol.words import effects as fx
 from ftnode.protocol.words.messages import Convicted, Judge, Poisoned, Verdict
@@ -18,6 +20,7 @@ from ftnode.protocol.words.types import Attempt, Peer
 from ftnode.protocol.words.view import View
 from tests.sim.host import Host
 from tests.sim.planted import NOBODY_JUDGES, patched
+from tests.sim.targets import best_view
 from tests.sim.test_at_odds import lost
 from tests.sim.test_checks import SOON_SECONDS, lies, passes_on, turned
 from tests.sim.test_duty import betrays, seen, swarm
@@ -242,6 +245,93 @@ def test_a_leader_that_was_not_there_believes_most_of_the_voters() -> None:
         world.run(world.now + 20 * SOON_SECONDS, lambda: str(host.peer) in lost(world))
     assert lost(world).count(str(host.peer)) == 1
     assert host.peer.id in leader.memory.convicted
+
+
+def convicts_and_is_switched_off(place: int = 100, founds: bool = False) -> tuple[World, Host]:
+    """Who lies has gone by the word of two. Then everybody is switched off, and comes back, the liar honest and at this
+    place, or last; there is a place for it. `founds`: it has the lowest PeerId of those who come back."""
+    world = swarm(1, 3, spare=0, checks=1.0, snapshot_every=2, listed=True)
+    host = world.by_id["peer1"] if founds else of_stage(world)
+    lies(world, host, turned)
+    assert gone_from(world, host) == [str(host.peer)]
+    others = [other for other in world.live() if other is not host]
+    for number, other in enumerate([*others[:place], host, *others[place:]]):
+        world.kill(other, "power", silently=False)
+        if not founds or other.peer.id >= host.peer.id:
+            world.at(world.now + 0.5 + 0.2 * number, world.start, (other.peer.id, 1, True))
+    world.notes.clear()
+    return world, host
+
+
+BACK_SECONDS: Final = 60.0
+"""Twice as long as it takes until everybody who comes back holds a stage again."""
+
+
+def members_until(world: World, peer_id: str, seconds: float) -> bool:
+    """It trains again; whether this one becomes a member."""
+    before = world.ledger.top_commit()
+    world.run(world.now + seconds, lambda: peer_id in names_of(world))
+    assert world.ledger.top_commit() > before
+    return peer_id in names_of(world)
+
+
+def names_of(world: World) -> set[str]:
+    view = best_view(world)
+    return {peer.id for peer in view.members()} if view is not None else set()
+
+
+def test_who_was_convicted_stays_out_after_everybody_has_started_again() -> None:
+    world, host = convicts_and_is_switched_off()
+    assert not members_until(world, host.peer.id, BACK_SECONDS)
+    assert world.by_id[host.peer.id].alive
+    assert not [note for note in world.notes if f"asks {host.peer.id}" in note]
+    known = [other.peer.id for other in world.live() if host.peer.id in other.participant.memory.convicted]
+    assert {*known} >= names_of(world)
+
+
+def test_planted_what_a_disk_keeps_is_not_told() -> None:
+    """Then nobody knows any more, and it comes back."""
+    with patched((Convictions, "remember", lambda self, cases: Outcome())):
+        world, host = convicts_and_is_switched_off()
+        assert members_until(world, host.peer.id, BACK_SECONDS)
+
+
+def test_who_was_convicted_is_offered_no_empty_stage_either() -> None:
+    """It is there before those who held the stages."""
+    world, host = convicts_and_is_switched_off(place=1)
+    assert not members_until(world, host.peer.id, BACK_SECONDS)
+    assert not [note for note in world.notes if f"asks {host.peer.id}" in note]
+
+
+def test_planted_only_who_let_it_go_offers_it_no_empty_stage() -> None:
+    with patched((LeaderMemory, "barred_until", lambda self, peer: self.disputes.barred_until(peer))):
+        world, host = convicts_and_is_switched_off(place=1)
+        world.run(world.now + BACK_SECONDS, lambda: host.peer.id in names_of(world))
+        assert [note for note in world.notes if f"asks {host.peer.id}" in note]
+
+
+def led_by(world: World, peer_id: str) -> list[str]:
+    """All others that go by a view of which it is the leader."""
+    views = {host.peer.id: host.participant.view for host in world.live()}
+    return [name for name, view in views.items() if name != peer_id and view is not None and view.leader.id == peer_id]
+
+
+def test_who_was_convicted_leads_nobody_who_knows_it() -> None:
+    """It is the one that would found the run again, when the record of the swarm before is gone."""
+    world, host = convicts_and_is_switched_off(place=0, founds=True)
+    before = world.ledger.top_commit()
+    world.run(world.now + 2 * BACK_SECONDS, lambda: bool(led_by(world, host.peer.id)))
+    assert not led_by(world, host.peer.id) and world.ledger.top_commit() > before
+
+
+def test_planted_who_knows_it_follows_it() -> None:
+    with patched(
+        (Convictions, "shuns", lambda self, view, sender, message: False),
+        (Convictions, "without", lambda self, view, found: found),
+    ):
+        world, host = convicts_and_is_switched_off(place=0, founds=True)
+        world.run(world.now + 2 * BACK_SECONDS, lambda: bool(led_by(world, host.peer.id)))
+        assert led_by(world, host.peer.id)
 
 
 def shows_a_forgery(world: World, host: Host, about: Peer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,14 +12,18 @@ import pytest
 from ftnode.lab.liars.hardware import AVX2, OLD
 from ftnode.lab.swarms.trial import Trial
 from ftnode.lab.traces.story import Story
-from ftnode.protocol.manifest.parse import Manifest, Trust
+from ftnode.node.snapshots.liar_book import FOLDER
+from ftnode.protocol.manifest.parse import Manifest, Trust, parse
 from tests.swarm.conftest import sizes
+from tests.swarm.test_switched_off import switch_off, with_snapshots
 
 OpenTrial = Callable[..., Trial]
 STAGES = 2
 GROW_SECONDS = 60.0
 FOUND_SECONDS = 60.0
 LIAR = "liar"
+KEPT_OUT_SECONDS = 30.0
+"""Whoever is asked for a place that is free holds a stage sooner."""
 OLD_STEPS = 100
 """Nobody is new any more: who is new is not asked about others."""
 
@@ -113,3 +118,41 @@ def test_honest_holders_on_unlike_machines_agree_with_each_other(open_swarm: Ope
     assert [name for name, text in said.items() if ", bfloat16; a stage needs" in text] == ["old", "new"]
     trial.wait_for_step(trial.story.committed + 30, GROW_SECONDS)
     assert told(trial.story, "liar") == [] and told(trial.story, "check") == []
+
+
+@pytest.mark.timeout(400)
+def test_who_was_convicted_stays_out_after_everybody_has_started_again(open_swarm: OpenTrial) -> None:
+    """It comes back honest, and there is a place for it. Everybody knows from its own disk."""
+    others, places = [f"v{number}" for number in range(1, 6)], 6
+    trial = open_swarm(volunteers=len(others), stages=1, change=lambda manifest: with_snapshots(threes(manifest)),
+                       numbers=True)  # fmt: skip
+    trial.wait("all others to hold a stage", lambda story: sum(sizes(story)) == len(others), 2 * GROW_SECONDS)
+    trial.wait_for_step(trial.story.committed + OLD_STEPS, 2 * GROW_SECONDS)
+    trial.volunteer(LIAR, program=("ftnode.lab.hostile.liar", "times1.5"))
+    trial.wait("full groups", lambda story: sum(sizes(story)) == places, 2 * GROW_SECONDS)
+    liar = trial.story.peers[LIAR].id
+    homes = {name: trial.swarm.processes[name].home for name in [*others, LIAR]}
+    run = parse(trial.swarm.manifest.read_text()).run_id
+    books = [homes[name] / FOLDER / f"{run}.json" for name in others]
+    trial.wait("all others to keep what was signed", lambda _: all(book.exists() for book in books), 2 * FOUND_SECONDS)
+    switch_off(trial, *homes)
+    trial.story.read()
+    for name, home in homes.items():
+        home.rename(home.with_name(f"{name}-again"))
+        trial.volunteer(f"{name}-again")
+    before, again = len(trial.story.commits), {f"{name}-again" for name in others}
+
+    def know(story: Story) -> bool:
+        said = [note for note in story.notes if note.record["kind"] == "convicted" and note.node in again]
+        return {note.node for note in said if note.record["fields"]["peer"] == liar} == again
+
+    trial.wait("everybody to know from its disk", know, GROW_SECONDS)
+    trial.wait("steps after the restart", lambda story: len(story.commits) > before, 2 * GROW_SECONDS)
+    until = time.monotonic() + KEPT_OUT_SECONDS
+    trial.wait("it to be asked in vain", lambda story: is_member(story, liar) or time.monotonic() > until)
+    assert not is_member(trial.story, liar) and trial.story.view is not None
+    trial.wait_for_step(trial.story.committed + 5, GROW_SECONDS)
+
+
+def is_member(story: Story, peer_id: str) -> bool:
+    return story.view is not None and peer_id in {peer.id for peer in story.view.members()}

@@ -118,3 +118,23 @@ def test_groups_are_full_and_three_hold_each_stage() -> None:
     assert Ground().volunteers == 6 and manifest.pipeline.replicas == 3 and manifest.pipeline.stages == 1
     assert manifest.trust.checks == 0.02 and manifest.boundary_encodings == ("int8", "int8")
     assert manifest.batch.microbatches == 8
+
+
+def test_where_the_stage_beside_is_lost_it_is_compared_with_the_same_without_a_lie(
+    made: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which has half of the rate before; with the lie it is nine tenths. Both have their own swarm."""
+    grounds: list[tuple[str, Ground]] = []
+
+    def measure(kind: Kind, ground: Ground) -> dict[str, Any]:
+        grounds.append((kind.told, ground))
+        return {
+            "kind": kind.name, "last": 300, "found_after": None, "removed": 0, "stopped": False, "before": 10.0,
+            "during": 9.0 if kind.told else 5.0, "losses": dict.fromkeys(LOSSES, 2.02 if kind.told else 2.0),
+            "silenced": [],
+        }  # fmt: skip
+
+    monkeypatch.setattr(swarm, "measure", measure)
+    (found,) = json.loads(asked("--only", "wrong-neighbour", "--json"))["kinds"]
+    assert [(bool(told), ground) for told, ground in grounds] == [(False, swarm.BESIDE), (True, swarm.BESIDE)]
+    assert (found["loss_ratio"], found["tokens_ratio"], found["outcome"]) == (1.01, 1.8, "prevented")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 
 from ftnode.protocol.leader.cases import Case
-from ftnode.protocol.leader.convictions import against, liar_of
+from ftnode.protocol.leader.convictions import Convictions, against, liar_of, newest_of
 from ftnode.protocol.leader.leader_memory import CONVICTED_MAX, LeaderMemory
 from ftnode.protocol.words.messages import Convicted, Judge, Poisoned, Verdict
 from ftnode.protocol.words.types import Attempt, Peer
@@ -64,6 +65,19 @@ def test_so_many_are_remembered_and_the_newest() -> None:
     for number in range(CONVICTED_MAX + 3):
         memory.showing(f"x{number}", A)
     assert len(memory.shown) == CONVICTED_MAX and memory.showing("y", A) == {A}
+
+
+def test_what_a_disk_keeps_counts_when_it_convicts_somebody() -> None:
+    memory = LeaderMemory()
+    Convictions(memory).remember([case(c=None), case(c=True)])
+    assert [*memory.convicted] == [B.id] and memory.barred_until(B) == inf > memory.barred_until(C)
+
+
+def test_of_each_liar_one_case_is_kept_and_the_newest_liars() -> None:
+    many = [replace(case(), accuser=Peer(f"x{number}", 1)) for number in range(CONVICTED_MAX + 2)]
+    wrong = [replace(each, verdicts=((C, Verdict(Judge.of(each.accuser, SAID, B), False, "")),)) for each in many]
+    assert newest_of([case(c=None), case(c=True), case(c=True, d=True)]) == (case(c=True),)
+    assert newest_of(wrong) == (*wrong[2:],)
 
 
 def test_who_signed_that_the_liar_is_one() -> None:
