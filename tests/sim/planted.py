@@ -438,7 +438,7 @@ BUGS: dict[str, tuple[Callable[[], Any], Sequence[str], int, int]] = {
         (nothing_is_resent, ANY, 44, 200),
         (keeps_what_is_lost, ("memory",), 21, 200),
         (nobody_yields, ("split", "partition"), 2, 200),
-        (stale_begin, ("isolate", "one-way", "pause", "partition"), 1083, 2000),
+        (stale_begin, ("isolate", "one-way", "pause", "partition"), 429, 2000),
         (kept_before_it_is_whole, ("head", "double", "adjacent"), 3, 200),
         (validation_swaps_too, ANY, 10, 200),
         (one_donor_is_enough, ("adjacent",), 2, 200),
