@@ -46,6 +46,9 @@ WORKERS_MAX = 8
 """Each takes half a gigabyte."""
 WORLD = Path(__file__).parent / "sim"
 SEEDS = "test_virtual_world.py"
+KEPT = ("test_at_odds.py", "test_bad_newcomers.py", "test_checks.py", "test_duty.py", "test_moments_of_change.py",
+        "test_neighbours.py", "test_probation.py", "test_third.py", "test_watched.py")  # fmt: skip
+"""They take the same worlds up again and again (tests/sim/kept_worlds.py)."""
 LONG = ("test_exactness.py", "test_slow_lines.py")
 """Swarms that take minutes."""
 
@@ -107,11 +110,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 class ByFile(LoadScopeScheduling):
     """A worker takes a whole file; of the virtual world and of the swarms a test at a time, but for those that look at
-    the same seeds, and for swarms of nine that compute."""
+    the same seeds or take the same worlds up, and for swarms of nine that compute."""
 
     def _split_scope(self, nodeid: str) -> str:
         file, _, name = nodeid.partition("::")
-        shared = (file.endswith(SEEDS) and "[" not in name) or file.endswith("test_exactness.py")
+        shared = (file.endswith(SEEDS) and "[" not in name) or file.endswith(("test_exactness.py", *KEPT))
         return nodeid if file.startswith(("tests/sim/", "tests/swarm/")) and not shared else file
 
 

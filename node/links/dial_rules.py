@@ -10,6 +10,7 @@ import ipaddress
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from ftnode.node.links.hosts import Ip, ip_of
@@ -52,8 +53,9 @@ class Endpoint:
     """PeerId of the relay; empty for a direct address."""
 
 
+@lru_cache(maxsize=1024)
 def endpoint_of(address: str) -> Endpoint | None:
-    """None for an address of another kind, or none at all."""
+    """None for an address of another kind, or none at all. The same few are looked at with every look at peers."""
     parts = address.strip("/").split("/")
     try:
         address_bytes(address)

@@ -114,6 +114,16 @@ def way_received(task: Forward | Backward, tensors: dict[Handle, Tensor]) -> tup
     return (40 * sign, tensor.chain % 31 - 15, 40 if odd else 0)
 
 
+def as_made(made: Tensor) -> Tensor:
+    """What an honest process passes on."""
+    return made
+
+
+def usual_score() -> float:
+    """Nats per token."""
+    return 3.0
+
+
 class Compute:
     """One compute process. Raises Violation when the core asks for what no compute process may be asked for."""
 
@@ -129,9 +139,9 @@ class Compute:
         self.watched = settings.checks > 0
         self.ledger = ledger
         self.poisons = poisons
-        self.lies: Callable[[Tensor], Tensor] = lambda made: made
+        self.lies: Callable[[Tensor], Tensor] = as_made
         """What it passes on instead of what its visits give."""
-        self.score: Callable[[], float] = lambda: 3.0
+        self.score: Callable[[], float] = usual_score
         """Of a validation."""
         self.lineage = ""
         """Of the view that the owner is in; the world keeps it up to date."""

@@ -40,6 +40,11 @@ def lies(settings: Settings) -> tuple[Snapshot, ...]:
     return tuple(Snapshot(stage, version, "1", EPOCH_MAX - 1) for stage in range(settings.stage_count))
 
 
+def nothing(host: Host, stage: int) -> bool:
+    """Is spoilt where disks are as they should be."""
+    return False
+
+
 class Disks:
     """By PeerId, in the order of the saves."""
 
@@ -56,7 +61,7 @@ class Disks:
         """A save takes at most so long."""
         self.liars: set[str] = set()
         """PeerIds that tell of a whole step that never was, and of other states than others have."""
-        self.spoils: Callable[[Host, int], bool] = lambda host, stage: False
+        self.spoils: Callable[[Host, int], bool] = nothing
         """Whose weights of a stage are not what they should be when they are saved."""
 
     def applied(self, host: Host, stage: int) -> None:

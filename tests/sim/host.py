@@ -17,6 +17,11 @@ COST: Final = {"Forward": 1.0, "Backward": 2.0, "Reduce": 0.5, "Recount": 3.0, "
 """Of a task, in forward passes. Embed, where it is said: of the head's tasks at the first visit."""
 
 
+def as_it_is(history: int) -> int:
+    """What an honest peer lends."""
+    return history
+
+
 class Host:
     """One life of one node: its participant, its compute process, its links."""
 
@@ -35,7 +40,7 @@ class Host:
         self.alive, self.paused, self.vanished, self.hung, self.searching = True, False, False, False, False
         self.lies: Callable[[Gradients], Gradients] | None = None
         """What it gives to sums instead of what it accumulated."""
-        self.lends: Callable[[int], int] = lambda history: history
+        self.lends: Callable[[int], int] = as_it_is
         """The weights that it lends, instead of those that it has."""
         self.accuses = False
         """It says of whomever it checks that it lies."""

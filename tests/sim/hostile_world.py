@@ -12,6 +12,7 @@ import time
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable
+from functools import cache
 from math import inf
 from types import FrameType
 from typing import Any
@@ -329,11 +330,21 @@ def tables(participant: Participant) -> list[tuple[str, int]]:
 
 
 def _attributes(owner: Any) -> list[tuple[str, Any]]:
-    slots = [name for kind in type(owner).__mro__ for name in getattr(kind, "__slots__", ())]
+    slots = _slots(type(owner))
     return [*getattr(owner, "__dict__", {}).items(), *((n, getattr(owner, n)) for n in slots if hasattr(owner, n))]
 
 
+@cache
+def _slots(kind: type) -> tuple[str, ...]:
+    return tuple(name for each in kind.__mro__ for name in getattr(each, "__slots__", ()))
+
+
 def _is_ours(value: Any) -> bool:
-    """An object of the core that can change."""
-    frozen = getattr(getattr(type(value), "__dataclass_params__", None), "frozen", False)
-    return type(value).__module__.startswith("ftnode.protocol") and not frozen and not isinstance(value, tuple | type)
+    return _can_change(type(value))
+
+
+@cache
+def _can_change(kind: type) -> bool:
+    """Objects of this class are the core's, and can change."""
+    frozen = getattr(getattr(kind, "__dataclass_params__", None), "frozen", False)
+    return kind.__module__.startswith("ftnode.protocol") and not frozen and not issubclass(kind, tuple | type)

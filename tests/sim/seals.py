@@ -21,20 +21,30 @@ def made_by(peer_id: str, data: bytes) -> bytes:
     return hashlib.blake2b(data, key=peer_id.encode(), digest_size=64).digest()
 
 
+def is_made_by(peer_id: str, data: bytes, made: bytes) -> bool:
+    return made == made_by(peer_id, data)
+
+
 class WorldSeals:
     """What the drivers of all hosts do."""
 
     def __init__(self) -> None:
-        self._checking = Seals(Peer("", 0), verify=lambda peer_id, data, made: made == made_by(peer_id, data))
+        self._checking = Seals(Peer("", 0), verify=is_made_by)
+        self._seals: dict[Peer, Seals] = {}
 
     def sealed(self, sender: Peer, message: Message) -> Message:
         if type(message) in SEALED:
-            return Seals(sender, lambda data: made_by(sender.id, data)).sealed(message)
+            return self._of(sender).sealed(message)
         return message
+
+    def _of(self, peer: Peer) -> Seals:
+        if peer not in self._seals:
+            self._seals[peer] = Seals(peer, partial(made_by, peer.id))
+        return self._seals[peer]
 
     def sealed_roll(self, keeper: Peer, roll: Roll) -> Roll:
         """As the keeper's disk keeps it."""
-        return Seals(keeper, lambda data: made_by(keeper.id, data)).sealed_roll(roll)
+        return self._of(keeper).sealed_roll(roll)
 
     def objection(self, sender: Peer, message: Message) -> str:
         """Why the message is refused, or nothing."""

@@ -15,6 +15,7 @@ from ftnode.protocol.leader.leader_memory import LeaderMemory
 from ftnode.protocol.leader.learners import Learners
 from ftnode.protocol.words.effects import Note
 from tests.sim.host import Host
+from tests.sim.kept_worlds import kept
 from tests.sim.planted import patched
 from tests.sim.test_duty import LONG, betrays, seen
 from tests.sim.world import World
@@ -30,6 +31,7 @@ SLOW_SECONDS: Final = 60.0
 """Of a newcomer, for a forward."""
 
 
+@kept
 def two_of_each(seed: int) -> World:
     world = World(SETTINGS, seed, delay_max=0.03)
     world.notes = deque()
@@ -63,6 +65,12 @@ def rate_with(count: int, seed: int = 1, says_so: bool = False) -> tuple[float, 
     return rate(world), world
 
 
+@kept
+def usual_rate(seed: int = 1) -> float:
+    """Where nobody is slow."""
+    return rate(two_of_each(seed))
+
+
 def asked(world: World) -> list[str]:
     return [note for note in world.notes if " learner: asks slow" in note]
 
@@ -78,13 +86,13 @@ def lost(world: World) -> set[str]:
 def test_slow_newcomers_cost_a_tenth_and_what_the_last_of_them_cost(count: int, seed: int) -> None:
     slow, world = rate_with(count, seed)
     assert asked(world) and any(name.startswith("slow") for name in lost(world)), "none of them came in"
-    assert slow >= LEAST * rate_with(0, seed)[0]
+    assert slow >= LEAST * usual_rate(seed)
     assert all(name.startswith("slow") for name in lost(world))
 
 
 def test_who_says_that_it_is_slow_is_not_asked() -> None:
     slow, world = rate_with(4, says_so=True)
-    assert asked(world) == [] and lost(world) == set() and slow >= 0.95 * rate_with(0)[0]
+    assert asked(world) == [] and lost(world) == set() and slow >= 0.95 * usual_rate()
 
 
 def test_it_still_fills_a_stage_that_is_lost() -> None:
@@ -102,7 +110,7 @@ def test_it_still_fills_a_stage_that_is_lost() -> None:
 def test_without_a_bound_they_cost_more() -> None:
     with patched((LeaderMemory, "failed_newcomers", lambda self, now, seconds: None)):
         slow, _ = rate_with(8)
-    assert slow < LEAST * rate_with(0)[0]
+    assert slow < LEAST * usual_rate()
 
 
 def seconds_until_one_is_gone() -> float:
@@ -140,7 +148,7 @@ def test_a_learner_that_is_never_ready_is_dropped() -> None:
     with_it = rate(world)
     assert any("it is never ready" in note for note in world.notes)
     assert offers(world, "unready") <= 6 and lost(world) == set()
-    assert with_it >= 0.85 * rate_with(0)[0]
+    assert with_it >= 0.85 * usual_rate()
 
 
 def test_a_leader_that_waits_for_it_for_ever_is_slower() -> None:
@@ -148,7 +156,7 @@ def test_a_leader_that_waits_for_it_for_ever_is_slower() -> None:
         world = two_of_each(1)
         never_ready(world, "unready")
         slow = rate(world)
-    assert slow < 0.85 * rate_with(0)[0]
+    assert slow < 0.85 * usual_rate()
 
 
 def late_for_ever(self: Learners, s: Any, out: list[Note], base: int) -> None:

@@ -24,6 +24,7 @@ from ftnode.protocol.words.types import Handle, PartSeen, Peer
 from tests.sim import scenario
 from tests.sim.compute import Compute, Gradients, Result, Tensor
 from tests.sim.host import Host
+from tests.sim.kept_worlds import kept
 from tests.sim.planted import patched
 from tests.sim.scenario import Scenario
 from tests.sim.test_at_odds import lost, of_stage, trains_without
@@ -124,6 +125,7 @@ def test_where_what_was_passed_on_is_not_compared_nobody_finds_it() -> None:
         assert steps_until_lost(world, host, SOON_SECONDS) == -1
 
 
+@kept
 def alone_with_room(seed: int, hold: int) -> World:
     """As many peers as stages, with room for more, and nobody stands by."""
     settings = replace(LONG, replicas=2, checks=1.0)

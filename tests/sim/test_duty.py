@@ -25,6 +25,7 @@ from ftnode.protocol.words.types import HEAD, Direction, Peer
 from ftnode.protocol.words.view import View
 from tests.sim.compute import Poison
 from tests.sim.host import Host
+from tests.sim.kept_worlds import kept
 from tests.sim.planted import other_sums, patched
 from tests.sim.targets import best_view
 from tests.sim.test_groups import SETTINGS
@@ -69,6 +70,7 @@ def lost_twice(host: Host, effect: fx.Effect) -> bool:
     return isinstance(effect, fx.Send) and effect.handle is not None and effect.handle not in host.tensors
 
 
+@kept
 def swarm(seed: int, replicas: int = 1, spare: int = 1, **changes: Any) -> World:
     """One peer for each place, and `spare` that stand by. It trains, and a step has just begun: who is idle in a group
     while the sum is made is found out by the sum's own time (rule 23)."""

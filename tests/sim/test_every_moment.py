@@ -14,6 +14,7 @@ from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.view import View
 from tests.sim.branches import Branches, at_every_event, before_every_send
 from tests.sim.host import Host
+from tests.sim.kept_worlds import kept
 from tests.sim.planted import dead_ends
 from tests.sim.reduction import ALONE_SECONDS
 from tests.sim.targets import best_view, holders
@@ -40,6 +41,7 @@ class OtherWorld(Exception):
     """It did not come to what is looked at here."""
 
 
+@kept
 def begun(settings: Settings = QUIET) -> World:
     """All groups full, no view between the steps that follow, and a leader that is the second of its group:
     the founder is dead, and the first holders slept when the others chose another."""
@@ -110,6 +112,7 @@ def ended(world: World) -> World:
     return world
 
 
+@kept
 def undisturbed(settings: Settings = QUIET) -> Weights:
     return final_weights(ended(begun(settings)))
 

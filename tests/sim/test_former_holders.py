@@ -146,4 +146,5 @@ def test_planted_what_was_left_has_one_name() -> None:
         work = self.work_in(lineage)
         return () if work is None else completed_attempt.promised_by(work, versions, lineage)
 
-    with_planted(patched((completed_attempt.CompletedAttempt, "promised", promised)), range(130, 400), 0.0)
+    seeds = LEFT, *range(130, 400)
+    with_planted(patched((completed_attempt.CompletedAttempt, "promised", promised)), seeds, 0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections import Counter
 from functools import partial
 from random import Random
@@ -76,11 +77,15 @@ def test_a_planted_bug_is_found(name: str) -> None:
     with lie.plant():
         seed = next(each for each in range(lie.first, lie.first + PLANTED_MAX) if run(each).crash)
     assert not run(seed).crash
+    if seed != lie.first:
+        warnings.warn(f"seed {seed} shows {name} now; name it in planted_lies.py", stacklevel=1)
 
 
-def test_a_world_of_lies_is_the_same_each_time() -> None:
-    first, second = run_fuzz(3), run_fuzz(3)
+def test_a_world_of_lies_is_the_same_each_time(fuzzed: list[Fuzzed]) -> None:
+    first = min((world for world in fuzzed if world.hostile > 100 and not world.crash), key=lambda world: world.events)
+    second = run_fuzz(first.seed, reach=True)
     assert (first.received, first.events, first.commits) == (second.received, second.events, second.commits)
+    assert (first.admitted, first.reached) == (second.admitted, second.reached)
 
 
 def test_a_table_that_grows_is_seen() -> None:

@@ -14,6 +14,7 @@ from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Peer
 from tests.sim.branches import Branches, at_every_event, before_every_send
 from tests.sim.host import Host
+from tests.sim.kept_worlds import kept
 from tests.sim.targets import best_view, holders
 from tests.sim.test_every_moment import QUIET, Weights, begun, ended, leader, next_step, trace, undisturbed, view_of
 from tests.sim.test_groups import final_weights, sizes
@@ -31,6 +32,7 @@ ELECTION = frozenset({"Prepare", "Promise", "Propose", "Accepted", "Certificate"
 """What is said from a death until the step goes on."""
 
 
+@kept
 def world_of(settings: Settings, peers: int, room: int = 1) -> World:
     """So many peers hold all stages, and have trained for a while."""
     world = World(settings, 2, delay_max=0.02)

@@ -19,6 +19,7 @@ from ftnode.protocol.words import effects as fx
 from ftnode.protocol.words.types import Peer
 from tests.sim.branches import Branches, at_every_event
 from tests.sim.host import Host
+from tests.sim.kept_worlds import kept
 from tests.sim.planted import patched, range_computed_twice
 from tests.sim.targets import best_view
 from tests.sim.test_every_moment import Weights, ended, next_step, trace
@@ -54,6 +55,7 @@ def overlap(world: World) -> Overlap | None:
     return None
 
 
+@kept
 def begun() -> tuple[World, Overlap]:
     """At the beginning of a step."""
     for seed in SEEDS:
@@ -92,6 +94,7 @@ def traces(every: int, one: bool = False) -> dict[str, str]:
     return branches.wrong()
 
 
+@kept
 def undisturbed() -> Weights:
     return final_weights(ended(begun()[0]))
 

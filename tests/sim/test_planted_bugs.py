@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from itertools import chain
 
 import pytest
@@ -21,5 +22,7 @@ def test_a_planted_bug_is_found(name: str) -> None:
         tried = chain(run_seeds([shows], 1, faults), run_seeds(range(1, seeds + 1), 2, faults))
         found = next((outcome for outcome in tried if outcome.violation), None)
     assert found is not None, f"{name} went unnoticed in {seeds} seeds"
+    if found.seed != shows:
+        warnings.warn(f"seed {found.seed} shows {name} now; name it in planted.py", stacklevel=1)
     without = run_seed(found.seed, faults=tuple(faults))
     assert not without.violation, without.report()

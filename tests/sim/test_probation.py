@@ -11,6 +11,7 @@ from ftnode.protocol.situation import Situation
 from ftnode.protocol.step import check
 from ftnode.protocol.step.probation import STEPS, Probation
 from tests.sim.host import Host
+from tests.sim.kept_worlds import kept
 from tests.sim.planted import NOBODY_JUDGES, patched
 from tests.sim.test_at_odds import lost
 from tests.sim.test_checks import turned
@@ -28,6 +29,7 @@ def steps(world: World, count: int) -> None:
     assert world.ledger.top_commit() >= until
 
 
+@kept
 def with_newcomer(seed: int, checks: float = CHECKS, replicas: int = 3) -> tuple[World, Host]:
     """Two for each stage, who have trained together for long, and one that has just joined."""
     world = swarm(seed, replicas=replicas, spare=-4, checks=checks)

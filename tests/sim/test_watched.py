@@ -24,6 +24,7 @@ from ftnode.protocol.words.types import Peer
 from tests.sim import scenario
 from tests.sim.compute import Tensor
 from tests.sim.host import Host
+from tests.sim.kept_worlds import kept
 from tests.sim.planted import patched
 from tests.sim.scenario import Scenario
 from tests.sim.test_at_odds import lost, of_stage
@@ -37,6 +38,7 @@ SETTLED_STEPS: Final = 20
 LIARS: Final = range(1, 5)
 
 
+@kept
 def settled(seed: int, replicas: int, **changes: Any) -> World:
     """It has trained for so long that everybody knows what is usual."""
     world = swarm(seed, replicas, **{"checks": SELDOM, **changes})
