@@ -477,6 +477,8 @@ class Participant:
                 self.carry_out(self.holder.on_share(self.situation, sender, message))
             case ms.Show():
                 self.carry_out(self.holder.on_show(self.situation, sender, message))
+            case ms.WasGiven():
+                self.carry_out(self.holder.on_given(self.situation, sender, message))
             case ms.Doubted():
                 self.carry_out(self.holder.on_doubted(self.situation, sender, message))
             case ms.Judge():

@@ -46,6 +46,7 @@ from ftnode.protocol.words.messages import (
     Status,
     Stored,
     Waits,
+    WasGiven,
 )
 from ftnode.protocol.words.records import sensible
 from ftnode.protocol.words.settings import Settings
@@ -643,6 +644,14 @@ class Holder:
         named = self.begin is not None and any(peer == sender for _, peer in self.begin.learners)
         here = self.work is not None and s.of_view(show.lineage, show.view) and (sender in s.members or named)
         return self.work.on_show(sender, show) if here and self.work is not None else []
+
+    def on_given(self, s: Situation, sender: Peer, given: WasGiven) -> Outcome:
+        """Whom we check says what it was given."""
+        out = Outcome()
+        if self.work is not None and s.of_view(given.lineage, given.view) and sender in s.members:
+            out.extend(self.work.on_given(sender, given))
+            self._look_at_trial(s, out, self.work)
+        return out
 
     def on_judge(self, s: Situation, sender: Peer, judge: Judge) -> Sequence[Effect]:
         """Rule 50, from our leader."""
