@@ -85,6 +85,19 @@ def test_planted_what_is_shown_needs_no_signature_of_its_maker(replicas: int) ->
         assert {*gone_after(world, host)} - {str(host.peer)}
 
 
+def test_a_third_asks_as_well() -> None:
+    """A checker that heard nothing accuses somebody honest. The third finds who it was, and the accusation falls."""
+    question = Check.question
+
+    def of_judges(self: Check, finding: Any, now: float) -> Any:
+        return question(self, finding, now) if self.judge is not None else None
+
+    with patched((Check, "question", of_judges)):
+        world, host = shows_others(True, 3)
+        assert {*gone_after(world, host)} == {str(host.peer)}
+    assert any(" case: " in note for note in world.notes)
+
+
 def does_not_sign(world: World, host: Host) -> None:
     """What it gives has a signature of somebody else."""
     sealed = world.seals.sealed_tensor
