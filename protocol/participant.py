@@ -485,6 +485,7 @@ class Participant:
                 self.carry_out(self.holder.on_judge(self.situation, sender, message))
             case ms.Convicted():
                 self.carry_out(self.convictions.on_convicted(self.situation, sender, message))
+                self.holder.on_convicted(self.memory.convicted, message)
             case ms.Certificate():
                 self._on_certificate(sender, message)
             case ms.Introduction():

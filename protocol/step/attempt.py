@@ -107,6 +107,8 @@ class StepWork:
         """PeerId → bytes of tensors and sums of the step that came to us through it."""
         self.accumulated: set[tuple[int, int]] = set()
         self.poison: Poisoned | None = None
+        self._rests_on = frozenset[Peer]()
+        """Who showed us what makes another one a liar, as we said."""
         self._paths: dict[int, Path] = dict(begin.paths)
         self._arrived: set[TensorKey] = set()
         """Inputs and gradients that have been here, each taken once; the input of visit 0 is the batch itself."""
@@ -576,6 +578,7 @@ class StepWork:
             return self._stop_checking(finding.reason, guilty=True)
         self.give_up(finding.reason, finding.task.stage, finding.microbatch, check.of, finding.distance)
         assert self.poison is not None
+        self._rests_on = check.shown_by
         return [*self._stop_checking(finding.reason), Send(self.view.leader, self.poison, None)]
 
     def on_given(self, sender: Peer, given: WasGiven) -> list[Effect]:
@@ -585,6 +588,11 @@ class StepWork:
         if check is None or check.finding is None or proof is None:
             return []
         return self._deceived(check, proof) if proof else self._found(check, check.finding)
+
+    def disbelieve(self, liar: Peer) -> None:
+        """It shows other tensors than it gave: what we said of another one may be due to that."""
+        if self.poison is not None and self.poison.distance and liar in self._rests_on:
+            self.poison = None
 
     def _deceived(self, check: Check, proof: tuple[SealedTensor, ...]) -> list[Effect]:
         """Somebody showed us another tensor than it gave. All may see that it signed both."""

@@ -274,6 +274,11 @@ class Check:
             return None
         return self._shown.contradiction(given.other)
 
+    @property
+    def shown_by(self) -> frozenset[Peer]:
+        """Who showed what the peer was given."""
+        return self._shown.makers
+
     def to_weigh(self, reduced: Iterable[int]) -> list[Task]:
         """Of the stages whose sums are made, once all is done again."""
         if self._blocks or self._open or len(self._visits) < len(self.stages):

@@ -16,7 +16,7 @@ from ftnode.protocol.step.tensor_holds import TensorKey
 from ftnode.protocol.wire.admission import GIVEN_MAX
 from ftnode.protocol.words.effects import Recount, Weigh
 from ftnode.protocol.words.messages import Boundary, SealedTensor
-from ftnode.protocol.words.types import Direction
+from ftnode.protocol.words.types import Direction, Peer
 
 Named = tuple[int, int, Direction, str]
 """The place of a tensor, and the digest of what was shown of it."""
@@ -50,6 +50,10 @@ class SealedTensors:
 
     def of(self, key: TensorKey) -> SealedTensor | None:
         return self._sealed.get(key)
+
+    @property
+    def makers(self) -> frozenset[Peer]:
+        return frozenset(each.maker for each in self._sealed.values())
 
     def named(self, keys: Iterable[TensorKey] | None = None) -> tuple[Named, ...]:
         """Of these, as far as they are here; None: of all."""
