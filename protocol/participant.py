@@ -481,12 +481,15 @@ class Participant:
                 self.carry_out(self.holder.on_share(self.situation, sender, message))
             case ms.Show():
                 self.carry_out(self.holder.on_show(self.situation, sender, message))
+            case ms.WasGiven():
+                self.carry_out(self.holder.on_given(self.situation, sender, message))
             case ms.Doubted():
                 self.carry_out(self.holder.on_doubted(self.situation, sender, message))
             case ms.Judge():
                 self.carry_out(self.holder.on_judge(self.situation, sender, message))
             case ms.Convicted():
                 self.carry_out(self.convictions.on_convicted(self.situation, sender, message))
+                self.holder.on_convicted(self.memory.convicted, message)
             case ms.Certificate():
                 self._on_certificate(sender, message)
             case ms.Introduction():

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import sys
 
-from ftnode.lab.hostile.lies import SUM_FACTORS, SUMS, told
+from ftnode.lab.hostile.lies import SHOWN, SUM_FACTORS, SUMS, told
 from ftnode.node.cli.main import main
 from ftnode.node.compute import client
+from ftnode.node.links.inbound import COMPUTE_RESERVE
+from ftnode.node.links.transport import Transport
 from ftnode.node.reduction.piece_sum import WHOSE_SUM, PieceSum
+from ftnode.protocol.words.messages import Boundary, Message
+from ftnode.protocol.words.types import Handle, Peer
 
 PROGRAM = "ftnode.lab.hostile.lying_compute"
 
@@ -27,6 +31,27 @@ def lying_about_sums(times: float) -> None:
     PieceSum._add_up = add_up  # type: ignore[method-assign]
 
 
+def showing_others() -> None:
+    """From now on, in this process: who does others' visits again gets what this one made with the sign turned, and a
+    signature for that. Numbers travel as float32."""
+    honest = Transport.send
+
+    def send(self: Transport, peer: Peer, message: Message, handle: Handle | None) -> None:
+        arena = self._arena
+        mine = isinstance(message, Boundary) and message.seal is None and peer != message.path[message.visit]
+        if handle is None or not mine or arena.free <= COMPUTE_RESERVE:
+            honest(self, peer, message, handle)
+            return
+        other = arena.take()
+        content = arena.view(other)
+        content[:] = arena.view(handle)
+        content[3::4] = bytes(byte ^ 0x80 for byte in content[3::4])
+        honest(self, peer, message, other)
+        arena.release(other)
+
+    Transport.send = send  # type: ignore[method-assign]
+
+
 def run(arguments: list[str]) -> int:
     """The exit code."""
     way, *command = arguments
@@ -36,6 +61,9 @@ def run(arguments: list[str]) -> int:
         raise SystemExit(str(error)) from None
     if said.what == SUMS:
         lying_about_sums(SUM_FACTORS[said.lie])
+        return main(command)
+    if said.what == SHOWN:
+        showing_others()
         return main(command)
     os.environ["FTNODE_LIE"] = way
     client.PROGRAM = PROGRAM

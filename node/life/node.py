@@ -206,6 +206,7 @@ class Node:
             self.p2pd, self.arena, manifest.run_id, self.me.nonce, manifest.boundary_bytes, self._deliver,
             self._on_refusal, self._may_send_tensors, self.book, Attention(self._is_member, self._learns),
             identity.sign, punch=self.puncher.reach, way=lambda addresses: self.reachability.offers.way(addresses),
+            signs_tensors=self.settings.checks > 0,
         )  # fmt: skip
 
     def _dead_connections(self) -> DeadConnections:

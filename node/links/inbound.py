@@ -19,6 +19,7 @@ import trio
 from ftnode.node.links.attention import Attention
 from ftnode.node.links.peer_lines import PeerLog
 from ftnode.node.links.streams import STRANGER_HEADER_MAX, TURN_SECONDS, FrameReader
+from ftnode.node.links.tensor_seals import TensorSeals
 from ftnode.node.machine.tensor_slots import RESERVED_SLOTS, Arena
 from ftnode.protocol.manifest.boundary import BoundaryBytes
 from ftnode.protocol.step.task_order import COMPUTE_AHEAD
@@ -103,8 +104,10 @@ class Intake:
         may_send_tensors: Callable[[Peer], bool],
         attention: Attention,
         check: Callable[[Peer, Message], str],
+        seals: TensorSeals | None = None,
     ) -> None:
-        """`check` says why a message is dropped, or nothing; it raises PeerError for false signatures."""
+        """`check` says why a message is dropped, or nothing; it raises PeerError for false signatures. `seals`: in runs
+        in which tensors are signed."""
         self.backlog = Backlog()
         self._arena = arena
         self._boundary_bytes = boundary_bytes
@@ -113,6 +116,7 @@ class Intake:
         self._attention = attention
         self._told = PeerLog(log)
         self._check = check
+        self._seals = seals
 
     async def receive_all(self, sender: Peer, lane: str, reader: FrameReader, relay: str = "") -> None:
         """Deliver frames until the stream ends. `relay`: PeerId of who carries it, if anybody does. Raises PeerError
@@ -175,6 +179,8 @@ class Intake:
         try:
             await reader.payload(content)
             check_payload(message, content, self._boundary_bytes)
+            if self._seals is not None:
+                message = await self._seals.checked(message, content)
         except BaseException:
             self._arena.release(handle)
             raise

@@ -6,12 +6,13 @@ other signature was verified when it came. Each is made once and verified once, 
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from dataclasses import replace
 from typing import Final, TypeVar
 
 from ftnode.node.home.identity import Sign, Verify, verify
 from ftnode.node.links.newest import newest
+from ftnode.node.links.tensor_seals import TensorSeals, is_by
 from ftnode.protocol.words.errors import LocalError, PeerError
 from ftnode.protocol.words.messages import (
     Accepted,
@@ -24,9 +25,12 @@ from ftnode.protocol.words.messages import (
     Proof,
     Roll,
     Rolled,
+    SealedTensor,
     Signed,
     Verdict,
+    WasGiven,
     roll_bytes,
+    tensor_bytes,
     vote_bytes,
     word_bytes,
 )
@@ -119,6 +123,16 @@ class Seals:
             self._check_word(message.accuser, message.accusation)
             for judge, verdict in message.verdicts:
                 self._check_word(judge, verdict)
+            self._check_tensors(message.accusation, message.proof)
+        elif isinstance(message, WasGiven):
+            self._check_tensors(message, message.other)
+
+    def _check_tensors(self, about: Poisoned | WasGiven, tensors: tuple[SealedTensor, ...]) -> None:
+        """Of the view, step and attempt that it is about."""
+        for each in tensors:
+            place = about.lineage, about.view, about.step, about.attempt, each.microbatch, each.visit, each.direction
+            if not self._is_by(each.maker, tensor_bytes(each.maker, *place, each.seal.digest), each.seal.signature):
+                raise PeerError(f"a tensor's signature that is not by {each.maker}")
 
     def _check_word(self, speaker: Peer, word: Poisoned | Verdict) -> None:
         if not self._is_by(speaker, word_bytes(speaker, word), word.signature):
@@ -136,10 +150,12 @@ class Seals:
         newest(self._verified, key, None, VERIFIED_MAX)
 
     def _is_by(self, voter: Peer, data: bytes, signature: str) -> bool:
-        try:
-            return self._verify(voter.id, data, b64decode(signature, validate=True))
-        except ValueError:
-            return False
+        return is_by(self._verify, voter, data, signature)
+
+    @property
+    def tensors(self) -> TensorSeals:
+        """Of boundary tensors, with the same key."""
+        return TensorSeals(self._me, self._sign, self._verify)
 
 
 def _signed_bytes(voter: Peer, ballot: Ballot | None, digest: str) -> bytes:

@@ -33,6 +33,7 @@ from ftnode.node.links.seals import Seals, cannot_sign
 from ftnode.node.links.sending_pace import SharedLine
 from ftnode.node.links.streams import STREAM_ERRORS, FrameReader, carry_bulk, write_frame
 from ftnode.node.links.tensor_lane import Outbound, urgency_of
+from ftnode.node.links.tensor_seals import TensorSeals
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.node.ports import Admission
 from ftnode.protocol.manifest.boundary import BoundaryBytes
@@ -97,6 +98,7 @@ class Transport:
         with_card: Callable[[tuple[str, ...]], tuple[str, ...]] = tuple,
         punch: Callable[[str, Sequence[str]], Awaitable[None]] = _no_punch,
         way: Callable[[Sequence[str]], Awaitable[tuple[str, ...]]] = _any_way,
+        signs_tensors: bool = False,
     ) -> None:
         self._p2pd = p2pd
         self._arena = arena
@@ -108,9 +110,10 @@ class Transport:
         self._attention = attention or Attention(lambda peer: True)
         """How much a peer may say; without one, everybody what members may."""
         self._seals = Seals(Peer(p2pd.peer_id, nonce), sign)
+        self._tensor_seals = self._seals.tensors if signs_tensors else None
         may_send_tensors = may_send_tensors or (lambda peer: True)
         self._intake = Intake(
-            arena, boundary_bytes, deliver, may_send_tensors, self._attention, self._unheard
+            arena, boundary_bytes, deliver, may_send_tensors, self._attention, self._unheard, self._tensor_seals
         )  # fmt: skip
         self._book = book
         """Who may take part; without one, everybody."""
@@ -158,15 +161,38 @@ class Transport:
         """Queue a message; the tensor `handle` follows a Boundary and stays pinned until it is written."""
         if (handle is not None) != isinstance(message, Boundary):
             raise LocalError(f"{type(message).__name__} with handle {handle}")
-        payload_bytes = self._boundary_bytes.of(message.direction) if isinstance(message, Boundary) else 0
-        head = encode_frame(self._seals.sealed(message), payload_bytes)
-        link = self._link(peer)
-        if link is None:
-            return
         if handle is not None and isinstance(message, Boundary):
-            link.put_tensor(head, handle, payload_bytes, urgency_of(message))
-        else:
+            self._send_tensor(peer, message, handle)
+            return
+        head, link = encode_frame(self._seals.sealed(message)), self._link(peer)
+        if link is not None:
             link.put(head)
+
+    def _send_tensor(self, peer: Peer, message: Boundary, handle: Handle) -> None:
+        payload_bytes, seals = self._boundary_bytes.of(message.direction), self._tensor_seals
+        if seals is not None:
+            content = self._arena.view(handle)[:payload_bytes]
+            if not seals.ready(message, content, handle):
+                if self._nursery is None:
+                    raise LocalError("the transport has not started")
+                self._arena.pin(handle)
+                self._nursery.start_soon(self._hash_and_send, seals, peer, message, content, handle)
+                return
+            message = seals.sealed(message, handle)
+        head, link = encode_frame(message, payload_bytes), self._link(peer)
+        if link is not None:
+            link.put_tensor(head, handle, payload_bytes, urgency_of(message))
+
+    async def _hash_and_send(
+        self, seals: TensorSeals, peer: Peer, message: Boundary, content: memoryview, handle: Handle
+    ) -> None:
+        """A tensor that is pinned. One that nothing needs any more by then is not sent."""
+        try:
+            await seals.prepare(content, handle)
+            if self._arena.is_live(handle):
+                self._send_tensor(peer, message, handle)
+        finally:
+            self._arena.unpin(handle)
 
     @property
     def seals(self) -> Seals:

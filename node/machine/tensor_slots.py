@@ -94,6 +94,10 @@ class Arena:
         """The slot's bytes, writable. Keep no view beyond the handle."""
         return self._map.view(self.slot(handle))
 
+    def is_live(self, handle: Handle) -> bool:
+        """It was not released. Of a handle that is pinned."""
+        return not self._named(handle).doomed
+
     def pin(self, handle: Handle) -> None:
         """Keep the bytes until `unpin`, also when the handle is released meanwhile."""
         self._live(handle).pins += 1

@@ -7,23 +7,19 @@ show what that one has signed, and nobody can be told to have given what it did 
 
 from __future__ import annotations
 
-import hashlib
-from typing import Final
-
 from ftnode.node.home.identity import Sign, Verify
+from ftnode.node.links.tensor_seals import new_digest
 from ftnode.node.reduction.wire import group_hash
 from ftnode.protocol.words.codec import encode_canonical
 from ftnode.protocol.words.effects import Reduce
 from ftnode.protocol.words.types import Peer
-
-DIGEST_BYTES: Final = 32
 
 
 class PartDigest:
     """Of the bytes of a part, in order; what comes again is not counted again."""
 
     def __init__(self) -> None:
-        self._hash, self._end = hashlib.blake2b(digest_size=DIGEST_BYTES), 0
+        self._hash, self._end = new_digest(), 0
 
     def add(self, at: int, content: memoryview) -> None:
         """The chunk that begins at byte `at`."""
@@ -35,7 +31,7 @@ class PartDigest:
         """Of all that was added, and what would be next."""
         whole = self._hash.copy()
         whole.update(more)
-        return whole.digest()
+        return bytes(whole.digest())
 
 
 class PartSeals:

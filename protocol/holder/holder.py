@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ftnode.protocol.holder.own_departure import OwnDeparture
@@ -34,6 +34,7 @@ from ftnode.protocol.words.messages import (
     Answer,
     Begin,
     Boundary,
+    Convicted,
     Donor,
     Doubted,
     Judge,
@@ -46,6 +47,7 @@ from ftnode.protocol.words.messages import (
     Status,
     Stored,
     Waits,
+    WasGiven,
 )
 from ftnode.protocol.words.records import sensible
 from ftnode.protocol.words.settings import Settings
@@ -643,6 +645,20 @@ class Holder:
         named = self.begin is not None and any(peer == sender for _, peer in self.begin.learners)
         here = self.work is not None and s.of_view(show.lineage, show.view) and (sender in s.members or named)
         return self.work.on_show(sender, show) if here and self.work is not None else []
+
+    def on_given(self, s: Situation, sender: Peer, given: WasGiven) -> Outcome:
+        """Whom we check says what it was given."""
+        out = Outcome()
+        if self.work is not None and s.of_view(given.lineage, given.view) and sender in s.members:
+            out.extend(self.work.on_given(sender, given))
+            self._look_at_trial(s, out, self.work)
+        return out
+
+    def on_convicted(self, convicted: Mapping[str, Convicted], case: Convicted) -> None:
+        """Somebody has been: what it showed us tells nothing about others."""
+        liar = case.accusation.giver
+        if case.proof and liar is not None and liar.id in convicted and self.work is not None:
+            self.work.disbelieve(liar)
 
     def on_judge(self, s: Situation, sender: Peer, judge: Judge) -> Sequence[Effect]:
         """Rule 50, from our leader."""

@@ -82,6 +82,8 @@ class Cases:
         asked = any(case.about.accused == accused and sender in case.judges for case in self._open.values())
         if self.losses.gone.keys() & {accused, sender} or (sender, accused) in self._open or asked:
             return True
+        if any(self.memory.convicted[peer.id].proof for peer in self.memory.convicts(s.members - {s.me})):
+            return True  # who shows other tensors than it gave goes first: what others found may be due to that
         vain = learns or (sender, accused) in self._in_vain
         judges = [] if vain else self._judges(s, sender, accused, poisoned.stage, begin, new)
         if judges:
@@ -100,7 +102,10 @@ class Cases:
         out = Outcome()
         self._settle(s, out)
         for peer in self.memory.convicts(s.members - {s.me, *self.losses.gone}):
-            self.losses.lose(s, out, peer, "others have signed that it lied")
+            proved = self.memory.convicted[peer.id].proof
+            why = "it has signed two different tensors for one place" if proved else "others have signed that it lied"
+            self.losses.lose(s, out, peer, why)
+            out += [Expose(peer)] if proved and peer.id in s.crowds.vouchers else []
         return out
 
     def _judges(

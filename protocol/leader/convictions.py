@@ -3,7 +3,8 @@
 An accusation and what others say of it are signed. So the leader shows them to all members when it lets somebody go,
 and each checks them by itself: the signatures, that all who signed held the stage, and that most say the same. It keeps
 them, also on its disk, and whoever leads later asks the liar for nothing. Who was not there cannot tell who held a
-stage. A leader like that goes by them when so many of the voters show the same that they are a quorum.
+stage. A leader like that goes by them when so many of the voters show the same that they are a quorum. Who has signed
+two different tensors for one place (rule 42) is convicted by these alone, whoever shows them.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ from ftnode.protocol.leader.leader_memory import CONVICTED_MAX, LeaderMemory
 from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.words.effects import KeepConvicted
 from ftnode.protocol.words.events import Directory
-from ftnode.protocol.words.messages import Certificate, Convicted, Judge, Message, Offer
+from ftnode.protocol.words.messages import Certificate, Convicted, Judge, Message, Offer, SealedTensor
 from ftnode.protocol.words.types import Peer
 from ftnode.protocol.words.view import View
 
 
 def liar_of(case: Convicted) -> Peer | None:
-    """Whom the words convict: most of those who did it again say so. None: they convict nobody, or do not belong
-    together."""
+    """Whom the words convict: who has signed two tensors for one place; or as most of those say who did it again. None:
+    they convict nobody, or do not belong together."""
+    if case.proof:
+        return case.accusation.giver if is_proof(case.proof) and case.proof[0].maker == case.accusation.giver else None
     accuser, accused = case.accuser, case.accusation.giver
     judges, words = {judge for judge, _ in case.verdicts}, [verdict for _, verdict in case.verdicts]
     if accused is None or len(judges) < len(words) or judges & {accuser, accused} or accuser == accused:
@@ -54,6 +57,16 @@ def of_view(case: Convicted, view: View) -> bool:
     if (said.lineage, said.view) != (view.lineage.id, view.number) or not 0 <= said.stage < len(view.holders):
         return False
     return {case.accuser, said.giver, *(judge for judge, _ in case.verdicts)} <= {*view.holders[said.stage]}
+
+
+def is_proof(sealed: tuple[SealedTensor, ...]) -> bool:
+    """One peer has signed these two, and they are of one place and not the same."""
+    if len(sealed) != 2:
+        return False
+    (*first, one), (*second, other) = (
+        (each.microbatch, each.visit, each.direction, each.maker, each.seal.digest) for each in sealed
+    )
+    return first == second and one != other
 
 
 class Convictions:
@@ -93,11 +106,14 @@ class Convictions:
         return stranger and theirs.leader.id in self._memory.convicted
 
     def on_convicted(self, s: Situation, sender: Peer, case: Convicted) -> Outcome:
-        """From the leader, of our view; or, when we lead, from a voter that was there."""
+        """From the leader, of our view; or, when we lead, from a voter that was there. A proof counts from anybody."""
         out, liar, known = Outcome(), liar_of(case), self._memory.convicted
         if liar is None or s.view is None:
             return out
-        if sender == s.view.leader and of_view(case, s.view):
+        if case.proof:
+            if sender in s.members and liar in s.members:
+                self._believe(s, out, liar, case)
+        elif sender == s.view.leader and of_view(case, s.view):
             self._believe(s, out, liar, case)
         elif s.led is not None and sender in s.view.voters and liar.id not in known:
             told = self._memory.showing(liar.id, sender)
@@ -112,6 +128,8 @@ class Convictions:
         said = case.accusation
         names = ", ".join(str(judge) for judge, _ in case.verdicts)
         text = f"{liar} lied in step {said.step}: {case.accuser} and {names} have signed what they saw ({said.reason})"
+        if case.proof:
+            text = f"{liar} lied in step {said.step}: {said.reason}, as {case.accuser} shows"
         out.note("convicted", text, peer=liar.id, step=str(said.step))
 
     def beat(self, s: Situation) -> Outcome:

@@ -86,6 +86,8 @@ class DonorTrials:
         if trial.judged or not donors or not (trial.refuted or trial.over):
             return None
         trial.judged, donor = True, donors[0]
+        if trial.deceived:
+            return None  # it is tried again
         if trial.refuted:
             self._set(trial.rebuilt, [])
             worker = "it" if trial.of == donor.peer else trial.of

@@ -91,7 +91,7 @@ class Trials:
     def judge(self, s: Situation, trial: Check, out: Outcome) -> tuple[int, ...]:
         """What came of it so far. The stages whose weights are not to be believed."""
         tried = tuple(stage for stage in trial.stages if stage in self._lent)
-        if trial.agreed or (trial.given_up and not trial.refuted):
+        if trial.agreed or (trial.given_up and not trial.refuted and not trial.deceived):
             for stage in tried:
                 self._believe(stage)
         if not trial.refuted:

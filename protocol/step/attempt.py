@@ -17,6 +17,7 @@ from ftnode.protocol.step.group import Groups
 from ftnode.protocol.step.line_pace import LinePace
 from ftnode.protocol.step.outbox import Outbox, OwedTensor, fits, key_of
 from ftnode.protocol.step.routes import choose_path, furthest, last_visit, maker_of, route_of
+from ftnode.protocol.step.sealed_tensors import Finding, SealedTensors
 from ftnode.protocol.step.task_order import COMPUTE_AHEAD, LiveActivations, Pace, TaskQueue
 from ftnode.protocol.step.tensor_holds import READ, RESEND, SEEN, Holds, TensorKey
 from ftnode.protocol.wire.admission import REASON_MAX, WAITS_ON_GROUPS_MAX
@@ -38,15 +39,18 @@ from ftnode.protocol.words.events import Done
 from ftnode.protocol.words.messages import (
     Begin,
     Boundary,
+    Convicted,
     Judge,
     Poisoned,
     Ready,
+    SealedTensor,
     Share,
     Show,
     StageResult,
     Stored,
     Verdict,
     Wait,
+    WasGiven,
 )
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import HEAD, RELAYS_TOLD_MAX, Direction, Handle, Peer
@@ -58,6 +62,8 @@ JUDGED_MAX = 4
 """Cases that wait, the newest."""
 SHOWN_TIMES = 2
 """Each tensor to each peer: for a check of its own, and for the leader."""
+ANSWERS_MAX = 8
+"""To one peer, of what we were given."""
 Path = tuple[Peer, ...]
 """Who serves each visit."""
 REBUILT_VIEWS = 8
@@ -88,6 +94,10 @@ class StepWork:
         """What our leader wants to know besides what is looked at now."""
         self._shown = Counter[tuple[Peer, TensorKey]]()
         """Who was shown what of others, or will be, and how often."""
+        self._sealed = SealedTensors()
+        """What others made for us."""
+        self._answered = Counter[Peer]()
+        """Whom we told what we were given, and how often."""
         self._curious: dict[TensorKey, list[Peer]] = {}
         """Who wants to see what was made for us, and is not here yet."""
         self._pace, self._line, self._others = pace, line, others
@@ -97,6 +107,8 @@ class StepWork:
         """PeerId → bytes of tensors and sums of the step that came to us through it."""
         self.accumulated: set[tuple[int, int]] = set()
         self.poison: Poisoned | None = None
+        self._rests_on = frozenset[Peer]()
+        """Who showed us what makes another one a liar, as we said."""
         self._paths: dict[int, Path] = dict(begin.paths)
         self._arrived: set[TensorKey] = set()
         """Inputs and gradients that have been here, each taken once; the input of visit 0 is the batch itself."""
@@ -336,7 +348,7 @@ class StepWork:
             self._running.remove(task)
             self._pace.done(task, now)
         if isinstance(task, Recount | Weigh):
-            return self._on_checked(task, done, now, leader)
+            return self._on_checked(task, done, now)
         if done.fault:
             inside = done.faulty not in (-1, task.stage)
             giver = done.giver or (None if inside else self._giver(task))
@@ -511,7 +523,7 @@ class StepWork:
     def _go_on_checking(self) -> list[Effect]:
         """Ask for the tensors of the next visits of whom we check; compare, when all is here."""
         check = self._check
-        if check is None or check.over:
+        if check is None or check.over or check.finding is not None:
             return []
         asked = check.ask()
         if asked is None:
@@ -529,19 +541,21 @@ class StepWork:
             self._add(task)
         return []
 
-    def _on_checked(self, task: Recount | Weigh, done: Done, now: float, leader: Peer) -> list[Effect]:
+    def _on_checked(self, task: Recount | Weigh, done: Done, now: float) -> list[Effect]:
         check = self._check
         if check is None or check.over or not check.asked_for(task):
             return []
+        if check.finding is not None:  # one is enough
+            return _release(check.done(task, now)) if isinstance(task, Recount) else []
         if done.fault:
             if check.trial:
                 check.refuted, check.distance = done.fault, 1.0
             unproven = check.judge is not None and done.fault.startswith(NOT_SHOWN)
             return self._stop_checking(done.fault, guilty=False if unproven else None)
-        microbatch, effects = -1, list[Effect]()
+        effects = list[Effect]()
         if isinstance(task, Recount):
             effects = _release(check.done(task, now))
-            microbatch, what = task.microbatch, f"passed on of microbatch {task.microbatch}"
+            what = f"passed on of microbatch {task.microbatch}"
             right = done.value <= self.settings.limit(self.settings.tensor_tolerance, len(task.stages))
         else:
             what, right = "gave to its sum", check.agrees(task.stage, done.value, now)
@@ -551,14 +565,43 @@ class StepWork:
                 effects.append(self._verdict(check.judge, False, "it is what its visits give"))
             return effects
         reason = f"what {check.of} {what} is {done.value:.2g} of its size away from what its visits give"
+        finding = Finding(task, done.value, reason)
+        question = check.question(finding, now)
+        return [*effects, *(self._found(check, finding) if question is None else [question])]
+
+    def _found(self, check: Check, finding: Finding) -> list[Effect]:
+        """Whom we check has not shown that it was given anything else than we were shown."""
         if check.trial:
-            check.refuted, check.distance = reason, done.value
-            return [*effects, *self._stop_checking(reason)]
+            check.refuted, check.distance = finding.reason, finding.distance
+            return self._stop_checking(finding.reason)
         if check.judge is not None:
-            return [*effects, *self._stop_checking(reason, guilty=True)]
-        self.give_up(reason, task.stage, microbatch, check.of, done.value)
+            return self._stop_checking(finding.reason, guilty=True)
+        self.give_up(finding.reason, finding.task.stage, finding.microbatch, check.of, finding.distance)
         assert self.poison is not None
-        return [*effects, *self._stop_checking(reason), Send(leader, self.poison, None)]
+        self._rests_on = check.shown_by
+        return [*self._stop_checking(finding.reason), Send(self.view.leader, self.poison, None)]
+
+    def on_given(self, sender: Peer, given: WasGiven) -> list[Effect]:
+        """Whom we check answers what it was given."""
+        check = self._check
+        proof = check.answered(sender, given) if check is not None else None
+        if check is None or check.finding is None or proof is None:
+            return []
+        return self._deceived(check, proof) if proof else self._found(check, check.finding)
+
+    def disbelieve(self, liar: Peer) -> None:
+        """It shows other tensors than it gave: what we said of another one may be due to that."""
+        if self.poison is not None and self.poison.distance and liar in self._rests_on:
+            self.poison = None
+
+    def _deceived(self, check: Check, proof: tuple[SealedTensor, ...]) -> list[Effect]:
+        """Somebody showed us another tensor than it gave. All may see that it signed both."""
+        one, check.deceived = proof[0], True
+        stage = self.route(one.microbatch)[maker_of(one.visit, one.direction)]
+        reason = f"it has signed two different tensors of microbatch {one.microbatch} for visit {one.visit}"
+        told = Convicted(self.me, self._poisoned(reason, stage, one.microbatch, one.maker, 1.0), (), proof)
+        shown = [Send(peer, told, None) for peer in self.view.members() if peer != one.maker]
+        return [*self._stop_checking(f"{one.maker} shows another tensor than it gave: {reason}"), *shown]
 
     def _stop_checking(self, why: str, guilty: bool | None = None) -> list[Effect]:
         """`guilty`: what our leader hears of it, where it asked."""
@@ -577,6 +620,8 @@ class StepWork:
             if sender in self._makers_of(key) and self._shows_again(sender, key):
                 self._curious.setdefault(key, []).append(sender)
                 effects += self._show_taken(key)
+        if show.given and begin.attempt.view == show.view:
+            effects += self._tell_given(sender, show)
         for key in show.tensors:
             kept = self.outbox.kept(key)
             if kept is None or self.is_validation(key[0]):
@@ -584,6 +629,14 @@ class StepWork:
             if sender in self._may_see(self.route(key[0])[key[1]]) and self._shows_again(sender, key):
                 effects.append(Send(sender, kept.boundary, self._holds.handle(RESEND, key)))
         return effects
+
+    def _tell_given(self, sender: Peer, show: Show) -> list[Effect]:
+        """Whether we were given what others showed the sender, who does our visits again."""
+        self._answered[sender] += 1
+        if self._answered[sender] > ANSWERS_MAX:
+            return []
+        other = self._sealed.other(show.given, lambda key: sender in self._may_see(self.route(key[0])[key[1]]))
+        return [Send(sender, WasGiven(show.lineage, show.view, show.step, show.attempt, other), None)]
 
     def _shows_again(self, peer: Peer, key: TensorKey) -> bool:
         """Nobody is sent the same tensor without end."""
@@ -594,10 +647,12 @@ class StepWork:
         """A tensor that was made for us, to those who want to see it, once it is here."""
         begin, (microbatch, visit, direction) = self.begin, key
         handle = self._holds.handle(SEEN, key)
-        if handle is None or key not in self._curious:
+        sealed = self._sealed.of(key)
+        if handle is None or sealed is None or key not in self._curious:
             return []
         path, number = self._paths[microbatch], self.view.number
-        taken = Boundary(begin.lineage, number, begin.step, begin.attempt, microbatch, visit, direction, path)
+        place = begin.lineage, number, begin.step, begin.attempt, microbatch, visit, direction
+        taken = Boundary(*place, path, sealed.seal)
         return [Send(peer, taken, handle) for peer in self._curious.pop(key)]
 
     def _makers_of(self, key: TensorKey) -> tuple[Peer, ...]:
@@ -622,7 +677,7 @@ class StepWork:
         """A tensor that is not for us: one that we asked for."""
         if self._check is None or not self._check.wants(sender, boundary):
             return [Release((handle,))]
-        return self._do_again(self._check.show(key_of(boundary), handle))
+        return self._do_again(self._check.show(boundary, handle))
 
     def on_share(self, sender: Peer, share: Share, now: float) -> list[Effect]:
         """Another of our group says what it has accumulated."""
@@ -668,13 +723,16 @@ class StepWork:
         key = key_of(boundary)
         if self._has(key):
             effects.append(Release((handle,)))
+        elif self.settings.checks and boundary.seal is None:
+            return self._refuse(sender, boundary, handle)
         else:
             self._paths.setdefault(boundary.microbatch, boundary.path)
             if self.settings.checks and not self.is_validation(boundary.microbatch):
                 self._holds.hold(SEEN, key, handle)
+                self._sealed.add(boundary)
                 effects += self._show_taken(key)
                 if self._check is not None and self._check.wants(sender, boundary):
-                    effects += self._do_again(self._check.show(key, handle))
+                    effects += self._do_again(self._check.show(boundary, handle))
             self._store(key, handle)
             if relay and not self.is_validation(boundary.microbatch):
                 forward = boundary.direction is FORWARD
@@ -682,6 +740,15 @@ class StepWork:
         begin = self.begin
         effects.append(Send(sender, Stored(begin.lineage, begin.step, begin.attempt, *key), None))
         return effects
+
+    def _refuse(self, sender: Peer, boundary: Boundary, handle: Handle) -> list[Effect]:
+        """It is for us, and its maker has not signed it."""
+        if self.poison is not None:
+            return [Release((handle,))]
+        stage = self.route(boundary.microbatch)[boundary.visit]
+        self.give_up("a tensor that its maker has not signed", stage, boundary.microbatch, sender)
+        assert self.poison is not None
+        return [Release((handle,)), Send(self.view.leader, self.poison, None)]
 
     def _has(self, key: TensorKey) -> bool:
         return key in self._arrived
@@ -710,11 +777,15 @@ class StepWork:
         """Every heartbeat: say again what may have been lost."""
         effects = [*self.outbox.resend_late(now), *self.groups.tell_again()]
         if self._check is not None and not self._check.over:
-            late = self._check.late(now)
-            effects += self._stop_checking("it takes too long") if late else self._check.ask_again()
+            effects += self._late(self._check) if self._check.late(now) else self._check.ask_again()
         if self._to_judge and self.may_check:
             effects += self.judge(self._to_judge.pop(0), now)
         return effects
+
+    def _late(self, check: Check) -> list[Effect]:
+        if check.finding is not None:  # it had the time to show that it was given something else
+            return self._found(check, check.finding)
+        return self._stop_checking("it takes too long")
 
     def waits(self, before: float, still: bool) -> tuple[Wait, ...]:
         """What others have from us since before then, and we wait for what they make of it: of each microbatch what is

@@ -4,7 +4,7 @@ Whoever checks a peer chooses it by its own lot and tells nobody. The peer has s
 made the tensors that went into these visits has them until the step is over, and so has who got what came out of them.
 They show them. The visits are done again on the same weights, one after the other, apart from our own gradient. What
 comes out is compared with what the peer passed on, and what the visits add to the gradient with what the peer gave to
-the sum.
+the sum. Where it differs the peer is asked whether it was given what others show (sealed_tensors.py).
 
     lot → shares of the group → tensors of others → Recount of each → the sum is made → Weigh of each stage
 """
@@ -20,9 +20,10 @@ from ftnode.protocol.step.doubts import Doubts
 from ftnode.protocol.step.outbox import fits, key_of
 from ftnode.protocol.step.probation import CHECKED
 from ftnode.protocol.step.routes import last_visit, maker_of, route_of, stages_beside
+from ftnode.protocol.step.sealed_tensors import Finding, SealedTensors
 from ftnode.protocol.step.tensor_holds import CHECK, RESEND, SEEN, Holds, TensorKey, Use
 from ftnode.protocol.words.effects import Effect, Recount, Send, Task, Weigh
-from ftnode.protocol.words.messages import Begin, Boundary, Judge, Show
+from ftnode.protocol.words.messages import Begin, Boundary, Judge, SealedTensor, Show, WasGiven
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Direction, Handle, Peer
 from ftnode.protocol.words.view import View
@@ -124,6 +125,13 @@ class Check:
         """Of a trial: how what the peer passed on differs from what its visits give, and how far."""
         self.judged = False
         """Of a trial: what follows from it has been done."""
+        self.finding: Finding | None = None
+        """What differs, while the peer is asked what it was given."""
+        self.deceived = False
+        """Somebody showed another tensor than it gave: nothing is known of whom we check."""
+        self._question: Send | None = None
+        self._shown = SealedTensors()
+        """What it was given, as others show it."""
         self._compared = 0
         """Blocks that were done again."""
         self._lot = lot
@@ -146,8 +154,9 @@ class Check:
 
     @property
     def over(self) -> bool:
-        all_told = len(self._visits) == len(self.stages)
-        return self.given_up or (all_told and not (self._blocks or self._open or self._unweighed))
+        if self.given_up or self.finding is not None:
+            return self.given_up
+        return len(self._visits) == len(self.stages) and not (self._blocks or self._open or self._unweighed)
 
     @property
     def agreed(self) -> bool:
@@ -190,16 +199,19 @@ class Check:
         """We wait for this tensor, and who sends it made it for whom we check, or got it from there."""
         key = key_of(boundary)
         block = next((block for block, tensors in self._open.items() if key in tensors), None)
-        if block is None or self._open[block][key] is not None:
+        if block is None or self._open[block][key] is not None or boundary.seal is None:
             return False
         if sender == self.of:
             return self.me == boundary.path[boundary.visit]  # from there to us
         to, by = (self.of, sender) if key in self._inputs(block) else (sender, self.of)
         return fits(to, by, boundary, self.view, self.begin, self.settings)
 
-    def show(self, key: TensorKey, handle: Handle) -> list[Task]:
+    def show(self, boundary: Boundary, handle: Handle) -> list[Task]:
         """A tensor that we want is here."""
+        key = key_of(boundary)
         block = next(block for block, tensors in self._open.items() if key in tensors)
+        if key in self._inputs(block):
+            self._shown.add(boundary)
         self._holds.hold(CHECK, key, handle)
         self._open[block][key] = handle
         return self._recounts(block)
@@ -221,7 +233,10 @@ class Check:
         return effects, tasks
 
     def ask_again(self) -> list[Effect]:
-        """Of donors, which may be far away: for what had not been made when we asked."""
+        """Of donors, which may be far away: for what had not been made when we asked. Of whom we check, whether it was
+        given what others show."""
+        if self.finding is not None:
+            return [self._question] if self._question is not None else []
         if self.rebuilt < 0:
             return []
         return [
@@ -238,6 +253,31 @@ class Check:
         block = Block(task.microbatch, task.visit, task.visits[-1])
         self._moved, self._compared = now, self._compared + 1
         return self._holds.let_go(CHECK, self._open.pop(block, {}))
+
+    def question(self, finding: Finding, now: float) -> Send | None:
+        """Before the peer is told to lie: was it given what others show? None: nobody showed anything."""
+        task = finding.task
+        block = Block(task.microbatch, task.visit, task.visits[-1]) if isinstance(task, Recount) else None
+        named = self._shown.named(self._inputs(block) if block is not None else None)
+        if not named:
+            return None
+        begin = self.begin
+        show = Show(begin.lineage, self.view.number, begin.step, begin.attempt, (), (), named)
+        self.finding, self._moved, self._question = finding, now, Send(self.of, show, None)
+        return self._question
+
+    def answered(self, sender: Peer, given: WasGiven) -> tuple[SealedTensor, ...] | None:
+        """The peer says what it was given: two tensors that somebody signed for one place, or none. None: it was not
+        asked."""
+        begin, asked = self.begin, self.finding is not None and sender == self.of
+        if not asked or (given.view, given.step, given.attempt) != (self.view.number, begin.step, begin.attempt):
+            return None
+        return self._shown.contradiction(given.other)
+
+    @property
+    def shown_by(self) -> frozenset[Peer]:
+        """Who showed what the peer was given."""
+        return self._shown.makers
 
     def to_weigh(self, reduced: Iterable[int]) -> list[Task]:
         """Of the stages whose sums are made, once all is done again."""

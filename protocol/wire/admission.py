@@ -58,6 +58,10 @@ WAITS_ON_GROUPS_MAX: Final = 8
 PEER_ID_MAX: Final = 64
 SHOWN_MAX: Final = 64
 """Tensors that one peer asks another for at once."""
+DIGEST_MAX: Final = 64
+"""32 bytes in hex."""
+GIVEN_MAX: Final = 4096
+"""Tensors of which one peer tells another at once what their makers showed."""
 DISTANCE_MAX: Final = 1e30
 CREDIT_SECONDS_MAX: Final = 1e12
 JUDGES_MAX: Final = 3
@@ -75,8 +79,10 @@ def _makes_sense(sender: Peer, message: ms.Message, view: View | None, settings:
     match message:
         case ms.Heartbeat():
             return _heartbeat(message, settings)
-        case ms.Boundary() | ms.Stored() | ms.Poll() | ms.PollReply():
+        case ms.Stored() | ms.Poll() | ms.PollReply():
             return True
+        case ms.Boundary():
+            return message.seal is None or _seal(message.seal)
         case ms.Certificate():
             return _certificate(message, settings)
         case ms.Introduction():
@@ -104,7 +110,9 @@ def _makes_sense(sender: Peer, message: ms.Message, view: View | None, settings:
         case ms.Waits():
             return _waits(message, settings)
         case ms.Show():
-            return len(message.tensors) + len(message.taken) <= SHOWN_MAX and _attempt(message.attempt)
+            return _show(message)
+        case ms.WasGiven():
+            return len(message.other) <= 1 and all(_sealed(each, settings) for each in message.other)
         case ms.Saved():
             return len(message.snapshots) <= TOLD_MAX and all(sensible(kept, settings) for kept in message.snapshots)
         case ms.Doubted():
@@ -182,7 +190,8 @@ def sensible_words(case: ms.Convicted, settings: Settings) -> bool:
     """Of whom, and what about: the core can work with that."""
     words = [verdict for _, verdict in case.verdicts]
     sane = len(words) <= JUDGES_MAX and _poisoned(case.accusation, settings)
-    return sane and all(_verdict(word, settings) for word in words)
+    proven = len(case.proof) in (0, 2) and all(_sealed(each, settings) for each in case.proof)
+    return sane and proven and all(_verdict(word, settings) for word in words)
 
 
 def usable_addresses(addresses: tuple[str, ...]) -> tuple[str, ...]:
@@ -461,6 +470,20 @@ def _can_begin(message: ms.Begin, view: View | None) -> bool:
 def _poisoned(message: ms.Poisoned, settings: Settings) -> bool:
     known = _number(message.stage, settings.stage_count) and 0 <= message.distance <= DISTANCE_MAX
     return known and len(message.reason) <= REASON_MAX
+
+
+def _seal(seal: ms.Seal) -> bool:
+    return len(seal.digest) <= DIGEST_MAX and len(seal.signature) <= SIGNATURE_MAX
+
+
+def _sealed(tensor: ms.SealedTensor, settings: Settings) -> bool:
+    known = _number(tensor.microbatch, settings.microbatches) and _number(tensor.visit, settings.stages + 2)
+    return known and _seal(tensor.seal)
+
+
+def _show(message: ms.Show) -> bool:
+    few = len(message.tensors) + len(message.taken) <= SHOWN_MAX and len(message.given) <= GIVEN_MAX
+    return few and all(len(digest) <= DIGEST_MAX for *_, digest in message.given) and _attempt(message.attempt)
 
 
 def _judge(message: ms.Judge, settings: Settings) -> bool:

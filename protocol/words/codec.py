@@ -1,7 +1,8 @@
 """Dataclasses to plain values and back, strictly typed.
 
 One codec for frames, directory records, view digests and traces: a dataclass is written as a list of its fields in
-order; a member of a closed union as [name, fields...]. Reading checks every type and length and never builds anything
+order; a member of a closed union as [name, fields...]. A last field that is marked UNLESS_NONE is not written when it
+is None. Reading checks every type and length and never builds anything
 that is not annotated, so bytes from strangers cannot reach further than a PeerError.
 """
 
@@ -28,6 +29,8 @@ SHOWN_MAX = 40
 """Letters of a foreign value in an error text."""
 NUMBER_MAX = 1 << 64
 """Whole numbers travel in 64 bits."""
+UNLESS_NONE = {"unless none": True}
+"""Metadata of a field, the last of its class, that most who write the class do without."""
 
 
 def to_plain(value: Any) -> Plain:
@@ -40,9 +43,12 @@ def to_plain(value: Any) -> Plain:
         return [to_plain(item) for item in (sorted(value) if isinstance(value, frozenset) else value)]
     if is_dataclass(value):
         kind: Any = type(value)
+        names = field_names(kind)
+        if leaves_none_out(kind) and getattr(value, names[-1]) is None:
+            names = names[:-1]
         return [
             tagged(getattr(value, name)) if name in union_fields(kind) else to_plain(getattr(value, name))
-            for name in field_names(kind)
+            for name in names
         ]
     raise TypeError(f"cannot encode {type(value).__name__}")
 
@@ -55,6 +61,12 @@ def tagged(value: Any) -> Plain:
 @cache
 def field_names(kind: type) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind))
+
+
+@cache
+def leaves_none_out(kind: type) -> bool:
+    """Its last field is marked UNLESS_NONE."""
+    return bool(fields(kind)) and fields(kind)[-1].metadata == UNLESS_NONE
 
 
 @cache
@@ -117,7 +129,8 @@ def reader(kind: Any) -> Reader:
         return _read_record(kind, [reader(hints[name]) for name in kind._fields])
     if is_dataclass(kind):
         hints = typing.get_type_hints(kind)
-        return _read_record(kind, [reader(hints[name]) for name in field_names(typing.cast(type, kind))])
+        names, left_out = field_names(typing.cast(type, kind)), int(leaves_none_out(typing.cast(type, kind)))
+        return _read_record(kind, [reader(hints[name]) for name in names], left_out)
     if kind in (int, str, bytes, bool, type(None)):
         return _read_exact(kind)
     raise TypeError(f"no reader for {kind!r}")
@@ -181,11 +194,12 @@ def _read_union(arguments: tuple[Any, ...]) -> Reader:
     return lambda plain: None if plain is None else inner(plain)
 
 
-def _read_record(kind: Any, readers: list[Reader]) -> Reader:
+def _read_record(kind: Any, readers: list[Reader], left_out: int = 0) -> Reader:
+    """`left_out`: of the last ones, so many may be missing."""
     size = len(readers)
 
     def read(plain: Plain) -> Any:
-        if not isinstance(plain, list) or len(plain) != size:
+        if not isinstance(plain, list) or not size - left_out <= len(plain) <= size:
             raise PeerError(f"{kind.__name__} has {size} fields, got {shown(plain)}")
         return kind(*[read_field(value) for read_field, value in zip(readers, plain)])
 

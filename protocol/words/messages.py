@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
-from ftnode.protocol.words.codec import encode_canonical
+from ftnode.protocol.words.codec import UNLESS_NONE, encode_canonical
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.types import (
     Attempt,
@@ -490,6 +490,36 @@ class Poisoned:
 
 
 @dataclass(frozen=True, slots=True)
+class Seal:
+    """Of a boundary tensor: the digest of its bytes as they travel, in hex, and its maker's signature over
+    `tensor_bytes`, in base64."""
+
+    digest: str
+    signature: str
+
+
+@dataclass(frozen=True, slots=True)
+class SealedTensor:
+    """Who made the tensor for visit `visit` of a microbatch, and signed what it is."""
+
+    microbatch: int
+    visit: int
+    direction: Direction
+    maker: Peer
+    seal: Seal
+
+
+def tensor_bytes(
+    maker: Peer, lineage: str, view: int, step: int, attempt: Attempt, microbatch: int, visit: int,
+    direction: Direction, digest: str,
+) -> bytes:  # fmt: skip
+    """What the maker of a boundary tensor signs. Of one place it makes one tensor in a view of an attempt."""
+    return encode_canonical(
+        ("ftnode tensor", maker, lineage, view, step, attempt, microbatch, visit, direction, digest)
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Show:
     """To holders of stages beside ours: send me those of these tensors that you made for another of our group, and
     those that it made for you. I do its visits again (rule 42)."""
@@ -502,6 +532,22 @@ class Show:
     """(microbatch, visit that it is for, direction)."""
     taken: tuple[tuple[int, int, Direction], ...] = ()
     """As above, of those that it made."""
+    given: tuple[tuple[int, int, Direction, str], ...] = field(default=(), repr=False)
+    """To the one whose visits they are: their makers showed me tensors of these digests. Tell me of one that is another
+    than you were given."""
+
+
+@dataclass(frozen=True, slots=True)
+class WasGiven:
+    """To who asked by a Show: a tensor that I was given, as its maker signed it, and whose digest is none that was
+    named; or none is there."""
+
+    lineage: str
+    view: int
+    step: int
+    attempt: Attempt
+    other: tuple[SealedTensor, ...]
+    """At most one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -559,12 +605,15 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Convicted:
-    """From the leader: why somebody goes who lied. To a leader that was not there: why a member should (rule 51). The
-    words may be of a lineage that its sender was in long ago."""
+    """From the leader: why somebody goes who lied. To a leader that was not there: why a member should (rule 51). From
+    who found it: the proof that somebody signed two tensors for one place. The words may be of a lineage that its
+    sender was in long ago."""
 
     accuser: Peer
     accusation: Poisoned
     verdicts: tuple[tuple[Peer, Verdict], ...]
+    proof: tuple[SealedTensor, ...] = field(default=(), repr=False)
+    """Both, of the lineage, view, step and attempt of the accusation."""
 
 
 def word_bytes(speaker: Peer, word: Poisoned | Verdict) -> bytes:
@@ -646,7 +695,10 @@ class Resign:
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """A boundary tensor for visit `visit` of microbatch `microbatch`; its bytes follow the frame (rule 21)."""
+    """A boundary tensor for visit `visit` of microbatch `microbatch`; its bytes follow the frame (rule 21).
+
+    `seal`: in runs with checks, of who made it. What is None here is filled in when the tensor leaves its maker; to who
+    gets it None says that there was none, or a wrong one."""
 
     lineage: str
     view: int
@@ -656,6 +708,7 @@ class Boundary:
     visit: int
     direction: Direction
     path: tuple[Peer, ...]
+    seal: Seal | None = field(default=None, repr=False, metadata=UNLESS_NONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -677,7 +730,7 @@ ToLeader = Suspect | PollReply | Answer | Status | Ready | Poisoned | Resign | W
 Message = (
     Heartbeat | Certificate | Introduction | Suspect | Poll | PollReply | Offer | Answer | Prepare | Promise | Propose
     | Accepted | Outbid | Status | Begin | Share | Ready | Poisoned | Resign | Boundary | Stored | Waits | Show | Saved
-    | Rolled | Doubted | Judge | Verdict | Convicted
+    | Rolled | Doubted | Judge | Verdict | Convicted | WasGiven
 )  # fmt: skip
 
 MESSAGES: Final[dict[str, type]] = {
@@ -685,7 +738,7 @@ MESSAGES: Final[dict[str, type]] = {
     for kind in (
         Heartbeat, Certificate, Introduction, Suspect, Poll, PollReply, Offer, Answer, Prepare, Promise, Propose,
         Accepted, Outbid, Status, Begin, Share, Ready, Poisoned, Resign, Boundary, Stored, Waits, Show, Saved, Rolled,
-        Doubted, Judge, Verdict, Convicted,
+        Doubted, Judge, Verdict, Convicted, WasGiven,
     )
 }  # fmt: skip
 
@@ -709,4 +762,4 @@ def lineage_of(message: Message) -> str | None:
 
 __all__ = [*MESSAGES, "Ballot", "Commit", "Contact", "Donor", "Lineage", "Link", "Message", "Plan", "Proof", "Roll",
            "Signed", "StageReport", "StageResult", "StageStatus", "Wait", "founding_proof", "lineage_of", "roll_bytes",
-           "views_in", "vote_bytes"]  # fmt: skip
+           "tensor_bytes", "views_in", "vote_bytes"]  # fmt: skip

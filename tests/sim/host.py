@@ -28,8 +28,8 @@ class Host:
     __slots__ = ("accuses", "agrees", "alive", "cause", "compute", "compute_free", "compute_life", "compute_up",
                  "copies", "copying", "costs", "forward_seconds", "head", "hold", "hung", "inbox", "installing",
                  "known", "lends", "lies", "links", "lost", "next_handle", "participant", "paused", "peer",
-                 "record_luck", "reducing", "searching", "shelved", "spins", "stopped", "tensors", "vanished", "view",
-                 "view_numbers", "wake_at", "working")  # fmt: skip
+                 "record_luck", "reducing", "searching", "shelved", "shows", "spins", "stopped", "tensors", "vanished",
+                 "view", "view_numbers", "wake_at", "working")  # fmt: skip
 
     def __init__(self, peer: Peer, participant: Participant, compute: Compute, hold: int, head: bool) -> None:
         self.peer = peer
@@ -42,6 +42,8 @@ class Host:
         """What it gives to sums instead of what it accumulated."""
         self.lends: Callable[[int], int] = as_it_is
         """The weights that it lends, instead of those that it has."""
+        self.shows: Callable[[Tensor, bool], Tensor] | None = None
+        """What it shows others instead of a tensor that it made, or got; whether it made it."""
         self.accuses = False
         """It says of whomever it checks that it lies."""
         self.agrees = False

@@ -290,6 +290,8 @@ class HostileWorld(World):
             return
         if self.log is not None:
             self.log(f"{self.now:9.3f} {host.peer} -> {effect.to} {str(message)[:1000]}")
+        if isinstance(message, Boundary) and tensor is not None:
+            message = self.seals.sealed_tensor(host.peer, message, tensor)
         self.network.send(host, effect.to, self.seals.sealed(host.peer, message), tensor)
 
     def _note(self, host: Host, effect: fx.Note) -> None:

@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 
 from ftnode.node.links.seals import Seals
+from ftnode.protocol.step.routes import maker_of
 from ftnode.protocol.words.errors import PeerError
-from ftnode.protocol.words.messages import Accepted, Ballot, Certificate, Message, Proof, Roll, Rolled, Signed
+from ftnode.protocol.words.messages import (
+    Accepted,
+    Ballot,
+    Boundary,
+    Certificate,
+    Message,
+    Proof,
+    Roll,
+    Rolled,
+    Seal,
+    Signed,
+    WasGiven,
+)
 from ftnode.protocol.words.types import Peer
 from ftnode.protocol.words.view import View
 from tests.sim.checks import Violation
+from tests.sim.compute import Tensor
 
 SEALED = (Accepted, Certificate, Rolled)
 
@@ -25,10 +40,25 @@ def is_made_by(peer_id: str, data: bytes, made: bytes) -> bool:
     return made == made_by(peer_id, data)
 
 
-class WorldSeals:
-    """What the drivers of all hosts do."""
+def tensor_seal(maker: Peer, place: tuple[object, ...], digest: str) -> str:
+    """The signature of a tensor's maker; nobody makes another's."""
+    return hashlib.blake2b(f"{maker}:{place}:{digest}".encode(), digest_size=16).hexdigest()
 
-    def __init__(self) -> None:
+
+def place_of(boundary: Boundary) -> tuple[object, ...]:
+    return (boundary.lineage, boundary.view, boundary.step, boundary.attempt, boundary.microbatch, boundary.visit,
+            boundary.direction.value)  # fmt: skip
+
+
+def digest_of(tensor: Tensor) -> str:
+    return f"{tensor.chain:x}/{tensor.scale}/{tensor.turned:d}"
+
+
+class WorldSeals:
+    """What the drivers of all hosts do. `tensors`: their makers sign them."""
+
+    def __init__(self, tensors: bool = False) -> None:
+        self._tensors = tensors
         self._checking = Seals(Peer("", 0), verify=is_made_by)
         self._seals: dict[Peer, Seals] = {}
 
@@ -42,6 +72,27 @@ class WorldSeals:
             self._seals[peer] = Seals(peer, partial(made_by, peer.id))
         return self._seals[peer]
 
+    def sealed_tensor(self, sender: Peer, boundary: Boundary, tensor: Tensor) -> Boundary:
+        """As it leaves its maker."""
+        if not self._tensors or boundary.seal is not None:
+            return boundary
+        digest = digest_of(tensor)
+        return replace(boundary, seal=Seal(digest, tensor_seal(sender, place_of(boundary), digest)))
+
+    def checked_tensor(self, boundary: Boundary, tensor: Tensor) -> Boundary:
+        """As a core hears of it."""
+        if not self._tensors or self.fits(boundary, tensor):
+            return boundary
+        return replace(boundary, seal=None)
+
+    def fits(self, boundary: Boundary, tensor: Tensor) -> bool:
+        """It has the signature of its maker."""
+        seal, at = boundary.seal, maker_of(boundary.visit, boundary.direction)
+        if seal is None or not 0 <= at < len(boundary.path):
+            return False
+        digest = digest_of(tensor)
+        return seal == Seal(digest, tensor_seal(boundary.path[at], place_of(boundary), digest))
+
     def sealed_roll(self, keeper: Peer, roll: Roll) -> Roll:
         """As the keeper's disk keeps it."""
         return self._of(keeper).sealed_roll(roll)
@@ -53,6 +104,12 @@ class WorldSeals:
                 self._checking.check(sender, message)
             except PeerError as error:
                 return str(error)
+        if type(message) is WasGiven:
+            for each in message.other:
+                at = message.lineage, message.view, message.step, message.attempt
+                place = (*at, each.microbatch, each.visit, each.direction.value)
+                if each.seal.signature != tensor_seal(each.maker, place, each.seal.digest):
+                    return f"a tensor's signature that is not by {each.maker}"
         return ""
 
     def check(self, sender: Peer, message: Message) -> None:

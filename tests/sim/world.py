@@ -29,7 +29,7 @@ from ftnode.protocol.words.events import (
     StageLost,
     Wake,
 )
-from ftnode.protocol.words.messages import Begin, Message, Ready, Status
+from ftnode.protocol.words.messages import Begin, Boundary, Message, Ready, Status
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Peer, Version
 from ftnode.protocol.words.view import View
@@ -63,7 +63,7 @@ class World:
         self.hosts: list[Host] = []
         self.by_id: dict[str, Host] = {}
         self.ledger = Ledger()
-        self.seals = WorldSeals()
+        self.seals = WorldSeals(settings.checks > 0)
         self.network = Network(self, duplicates, tensor_seconds, stalls)
         self.directory = DirectoryService(self, miss)
         self.rebuilding = Rebuilding(self)
@@ -210,6 +210,8 @@ class World:
             self.deliver(host, Received(sender, message, None))
             return
         handle = host.put(tensor)
+        if type(message) is Boundary:
+            message = self.seals.checked_tensor(message, tensor)
         if len(host.tensors) > self.handles_max:
             raise Violation("I6", f"{host.peer} holds {len(host.tensors)} tensors")
         self.deliver(host, Received(sender, message, handle))
@@ -296,6 +298,10 @@ class World:
             raise Violation("core", f"{host.peer} sends to itself: {message}")
         if self.log is not None:
             self.log(f"{self.now:9.3f} {host.peer} -> {effect.to} {message}")
+        if type(message) is Boundary and tensor is not None:
+            if host.shows is not None and effect.to != message.path[message.visit]:
+                tensor = host.shows(tensor, message.seal is None)
+            message = self.seals.sealed_tensor(host.peer, message, tensor)
         self.network.send(host, effect.to, self.seals.sealed(host.peer, message), tensor)
 
     def _commit(self, lineage: str, version: Version, skipped: bool) -> None:

@@ -73,6 +73,19 @@ def test_honest_holders_agree_with_each_other(open_swarm: OpenTrial) -> None:
     assert told(trial.story, "liar") == [] and told(trial.story, "check") == []
 
 
+def test_who_shows_a_checker_another_tensor_than_it_gave_goes_and_nobody_else(open_swarm: OpenTrial) -> None:
+    """Whom that would make a liar shows what it was given, signed by the same."""
+    trial = open_swarm(volunteers=2 * (STAGES + 1) - 1, stages=STAGES, change=checked, numbers=True)
+    trial.volunteer(LIAR, program=("ftnode.lab.hostile.liar", "shown-turned"))
+    trial.wait("full groups", lambda story: sizes(story) == [2] * (STAGES + 1), GROW_SECONDS)
+    liar = trial.story.peers[LIAR].id
+
+    trial.wait("the liar to be found", lambda story: liar in told(story, "lost"), FOUND_SECONDS)
+    trial.wait_for_step(trial.story.committed + 5, GROW_SECONDS)
+    assert set(told(trial.story, "lost")) == {liar} == set(told(trial.story, "convicted"))
+    assert told(trial.story, "liar") == []
+
+
 def threes(manifest: Manifest) -> Manifest:
     return replace(manifest, pipeline=replace(manifest.pipeline, replicas=3), trust=Trust(checks=1.0))
 

@@ -9,11 +9,12 @@ from typing import TypeVar
 
 import trio
 
-from ftnode.node.home.identity import take_identity
+from ftnode.node.home.identity import Sign, take_identity
 from ftnode.node.links.address_cards import card_signer
 from ftnode.node.links.attention import Attention
 from ftnode.node.links.p2pd import LOOPBACK, P2pd
 from ftnode.node.links.punch import PUNCH_PROTOCOL, Puncher
+from ftnode.node.links.seals import cannot_sign
 from ftnode.node.links.transport import LinkEvent, Transport
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.node.manifests.book import ManifestBook
@@ -41,6 +42,7 @@ class Node:
         book: ManifestBook | None = None,
         attention: Attention | None = None,
         with_card: Callable[[tuple[str, ...]], tuple[str, ...]] = tuple,
+        sign: Sign | None = None,
     ) -> None:
         self.p2pd = p2pd
         self.with_card = with_card
@@ -63,6 +65,8 @@ class Node:
             attention=attention,
             with_card=with_card,
             punch=self.puncher.reach,
+            sign=sign or cannot_sign,
+            signs_tensors=sign is not None,
         )
 
     async def next(self, kind: type[Kind]) -> Kind:
@@ -94,13 +98,15 @@ async def node(
     listen: Sequence[str] = LOOPBACK,
     book: ManifestBook | None = None,
     attention: Attention | None = None,
+    signs: bool = False,
 ) -> AsyncIterator[Node]:
+    """`signs`: boundary tensors, and looks at the signatures of others' ones."""
     identity = take_identity(home)
     async with trio.open_nursery() as nursery:
         p2pd = await P2pd.start(nursery, identity.path, listen=listen)
         try:
             with_card = card_signer(identity.peer_id, identity.sign)
-            made = Node(p2pd, nonce, run, slots, book, attention, with_card)
+            made = Node(p2pd, nonce, run, slots, book, attention, with_card, identity.sign if signs else None)
             await made.transport.start(nursery)
             await p2pd.serve(PUNCH_PROTOCOL, made.puncher.handler)
             yield made

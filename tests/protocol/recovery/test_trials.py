@@ -35,6 +35,7 @@ class Ended:
     agreed: bool = False
     given_up: bool = False
     refuted: str = ""
+    deceived: bool = False
     begin: Any = field(default_factory=lambda: begun(view=PAIR.number))
 
 

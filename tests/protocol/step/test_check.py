@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from ftnode.protocol.step.check import Check, Lot, checkable
-from ftnode.protocol.step.outbox import key_of
+from ftnode.protocol.step.sealed_tensors import Finding, SealedTensors
 from ftnode.protocol.step.tensor_holds import RESEND, SEEN, Holds
 from ftnode.protocol.words.effects import Recount, Send
-from ftnode.protocol.words.messages import Boundary, Show
+from ftnode.protocol.words.messages import Boundary, Seal, SealedTensor, Show, WasGiven
 from ftnode.protocol.words.types import Attempt, Direction, Handle, Peer
 from ftnode.protocol.words.view import View
 from tests.protocol.beginnings import begun
@@ -60,11 +60,13 @@ VIEW = view("a ab c")
 """A makes what goes into B's visits, and gets what B hands back; C the same at the other end."""
 BEGIN = begun(view=VIEW.number, attempt=Attempt(VIEW.number, 8))
 PATH = (A, B, C, A)
+SHOWN = "what was shown"
 
 
 def given(visit: int, direction: Direction, path: tuple[Peer, ...] = PATH) -> Boundary:
-    """A tensor of microbatch 0."""
-    return Boundary(BEGIN.lineage, VIEW.number, BEGIN.step, BEGIN.attempt, 0, visit, direction, path)
+    """A tensor of microbatch 0, with its maker's signature."""
+    place = BEGIN.lineage, VIEW.number, BEGIN.step, BEGIN.attempt, 0, visit, direction
+    return Boundary(*place, path, Seal(SHOWN, "signature"))
 
 
 def checking(handed_back: Handle | None) -> Check:
@@ -89,8 +91,8 @@ def test_neighbours_are_asked_for_what_is_not_here_and_on_its_way() -> None:
     assert check.wants(C, given(1, BACKWARD)) and check.wants(C, given(2, FORWARD)) and not check.over
     assert check.wants(B, given(0, BACKWARD)), "it is for us"
     for handle, boundary in enumerate((given(1, BACKWARD), given(2, FORWARD)), start=2):
-        assert check.show(key_of(boundary), handle) == [] and not check.wants(C, boundary)
-    assert check.show((0, 0, BACKWARD), 4) == [
+        assert check.show(boundary, handle) == [] and not check.wants(C, boundary)
+    assert check.show(given(0, BACKWARD), 4) == [
         Recount(1, BEGIN.step, BEGIN.attempt, 0, 1, B, 1, 2, (), passed_on=3, handed_back=4)
     ]
 
@@ -105,12 +107,60 @@ def test_neighbours_are_asked_for_what_is_not_here_and_on_its_way() -> None:
         (C, given(1, BACKWARD, (A, A, C, A))),
         (B, given(0, BACKWARD, (C, B, C, A))),  # it is not for us
         (B, given(2, FORWARD)),  # whom we check shows nothing itself
+        (C, replace(given(2, FORWARD), seal=None)),  # its maker has not signed it
     ],
 )
 def test_other_tensors_are_not_wanted(sender: Peer, boundary: Boundary) -> None:
     check = checking(None)
     check.ask()
     assert not check.wants(sender, boundary)
+
+
+def found(check: Check) -> Send:
+    """Something differs; what the checked one is asked."""
+    check.ask()
+    for handle, boundary in enumerate((given(1, BACKWARD), given(2, FORWARD)), start=2):
+        check.show(boundary, handle)
+    (task,) = check.show(given(0, BACKWARD), 4)
+    assert isinstance(task, Recount)
+    check.done(task, NOW)
+    asked = check.question(Finding(task, 1.0, "it differs"), NOW)
+    assert asked is not None
+    return asked
+
+
+def answer(maker: Peer, digest: str, visit: int = 1, direction: Direction = BACKWARD) -> WasGiven:
+    other = SealedTensor(0, visit, direction, maker, Seal(digest, "signature"))
+    return WasGiven(BEGIN.lineage, VIEW.number, BEGIN.step, BEGIN.attempt, (other,))
+
+
+def test_whom_one_checks_is_asked_about_what_others_made_for_it_before_it_is_accused() -> None:
+    check = checking(None)
+    asked = found(check)
+    assert asked.to == B and isinstance(asked.message, Show)
+    assert asked.message.given == ((0, 1, BACKWARD, SHOWN),), "what we made, and what came out, is not asked about"
+    assert not check.over and check.ask_again() == [asked]
+    none = replace(answer(C, "x"), other=())
+    assert check.answered(B, none) == () and check.answered(C, none) is None
+
+
+def test_two_tensors_that_one_signed_for_one_place_contradict_each_other() -> None:
+    check = checking(None)
+    found(check)
+    assert len(check.answered(B, answer(C, "another")) or ()) == 2
+    for said in (answer(C, SHOWN), answer(D, "another"), answer(C, "another", 2), answer(C, "another", 1, FORWARD)):
+        assert check.answered(B, said) == ()
+    assert check.answered(B, replace(answer(C, "another"), step=0)) is None
+
+
+def test_who_was_given_something_says_what_differs_to_who_may_see_it() -> None:
+    sealed = SealedTensors()
+    sealed.add(given(1, BACKWARD))
+    named = (0, 1, BACKWARD, "another")
+    assert [one.maker for one in sealed.other([named], lambda key: True)] == [C]
+    assert sealed.other([named], lambda key: False) == ()
+    assert sealed.other(sealed.named(), lambda key: True) == ()
+    assert sealed.other([(0, 2, BACKWARD, "x"), (1, 1, BACKWARD, "x")], lambda key: True) == ()
 
 
 def test_what_is_here_is_not_waited_for() -> None:

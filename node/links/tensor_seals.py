@@ -1,0 +1,93 @@
+"""Signatures of boundary tensors in runs with checks: by who makes one when it leaves, looked at by who gets it.
+
+What is signed is the digest of the bytes as they travel, and the place in the step that they are for (rule 42). A large
+tensor is hashed in a thread, so that links and heartbeats go on meanwhile. The core hears of a tensor whose signature
+is wrong or missing without a seal, and decides what follows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64decode, b64encode
+from dataclasses import replace
+from typing import Any, Final
+
+import trio
+
+from ftnode.node.home.identity import Sign, Verify
+from ftnode.node.links.newest import newest
+from ftnode.protocol.step.routes import maker_of
+from ftnode.protocol.words.messages import Boundary, Seal, tensor_bytes
+from ftnode.protocol.words.types import Handle, Peer
+
+DIGEST_BYTES: Final = 32
+AT_ONCE_BYTES: Final = 1 << 18
+"""What is no larger takes a quarter of a millisecond, less than another thread would cost."""
+DIGESTS_MAX: Final = 4096
+"""Digests of our own tensors that are remembered: one is sent again, and shown."""
+
+
+def new_digest() -> Any:
+    """A hash of what travels, to be fed and read."""
+    return hashlib.blake2b(digest_size=DIGEST_BYTES)
+
+
+def digest_of(content: memoryview) -> str:
+    """In hex."""
+    whole = new_digest()
+    whole.update(content)
+    return str(whole.hexdigest())
+
+
+def signed_bytes(maker: Peer, boundary: Boundary, digest: str) -> bytes:
+    place = boundary.microbatch, boundary.visit, boundary.direction
+    return tensor_bytes(maker, boundary.lineage, boundary.view, boundary.step, boundary.attempt, *place, digest)
+
+
+class TensorSeals:
+    """Of one life of a node."""
+
+    def __init__(self, me: Peer, sign: Sign, verify: Verify) -> None:
+        self._me, self._sign, self._verify = me, sign, verify
+        self._digests: dict[Handle, str] = {}
+
+    def ready(self, boundary: Boundary, content: memoryview, handle: Handle) -> bool:
+        """Whether it can leave at once: it is sealed, or its digest is known, or soon made."""
+        if boundary.seal is None and handle not in self._digests and len(content) <= AT_ONCE_BYTES:
+            newest(self._digests, handle, digest_of(content), DIGESTS_MAX)
+        return boundary.seal is not None or handle in self._digests
+
+    async def prepare(self, content: memoryview, handle: Handle) -> None:
+        """Its digest. The content does not change meanwhile."""
+        newest(self._digests, handle, await _hashed(content), DIGESTS_MAX)
+
+    def sealed(self, boundary: Boundary, handle: Handle) -> Boundary:
+        """As it leaves us. What another one made has that one's seal."""
+        if boundary.seal is not None:
+            return boundary
+        digest = self._digests[handle]
+        signature = b64encode(self._sign(signed_bytes(self._me, boundary, digest))).decode()
+        return replace(boundary, seal=Seal(digest, signature))
+
+    async def checked(self, boundary: Boundary, content: memoryview) -> Boundary:
+        """As the core hears of it: without a seal where that is not its maker's, for these bytes."""
+        seal, at = boundary.seal, maker_of(boundary.visit, boundary.direction)
+        if seal is not None and 0 <= at < len(boundary.path) and await _hashed(content) == seal.digest:
+            maker = boundary.path[at]
+            if is_by(self._verify, maker, signed_bytes(maker, boundary, seal.digest), seal.signature):
+                return boundary
+        return replace(boundary, seal=None)
+
+
+def is_by(verify: Verify, maker: Peer, data: bytes, signature: str) -> bool:
+    """Whether the signature, in base64, is that peer's."""
+    try:
+        return verify(maker.id, data, b64decode(signature, validate=True))
+    except ValueError:
+        return False
+
+
+async def _hashed(content: memoryview) -> str:
+    if len(content) <= AT_ONCE_BYTES:
+        return digest_of(content)
+    return await trio.to_thread.run_sync(digest_of, content)
