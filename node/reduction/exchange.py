@@ -24,7 +24,15 @@ from ftnode.node.links.side_messages import say
 from ftnode.node.links.streams import STREAM_ERRORS, read_into, write_all
 from ftnode.node.links.undigested import asking
 from ftnode.node.ports import StreamOpener
-from ftnode.node.reduction.part_bounds import HOPELESS, PartBounds, Weighed, squared, sum_bound, told_norm
+from ftnode.node.reduction.part_bounds import (
+    HOPELESS,
+    PartBounds,
+    Weighed,
+    least_cut_off,
+    squared,
+    sum_bound,
+    told_norm,
+)
 from ftnode.node.reduction.part_seals import PartDigest, PartSeals
 from ftnode.node.reduction.piece_sum import PieceSum
 from ftnode.node.reduction.wire import (
@@ -124,6 +132,8 @@ class Exchange:
         """As much of that counts."""
         self._sum_squares = [0.0] * len(self._pieces)
         """Of each piece's sum, of what came."""
+        self._own_squares = [0.0] * len(self._pieces)
+        """Of what the owner of each piece gave to it, of what came, where of two it cut our part off."""
         self._have = [0] * len(self._pieces)
         """Bytes of each piece's sum that came."""
         self._gave = [0] * len(self._pieces)
@@ -292,9 +302,9 @@ class Exchange:
             reply = await _ask(stream, request_for(self.task, self._run, self._me.nonce, piece, have, norm))
             if not isinstance(reply, ReduceReply) or not part.begins(reply.taken):
                 raise PeerError("an answer to a ReduceRequest that is none")
-            self._shares[piece], self._gave[piece] = reply.share, reply.taken
-            if self.count and reply.taken < have:
+            if self.count and (reply.taken < have or (have and reply.share != self._shares[piece])):
                 raise PeerError("a sum of what it says that it does not have")
+            self._shares[piece], self._gave[piece] = reply.share, reply.taken
 
             async def contribute() -> None:
                 if self.count:
@@ -311,10 +321,12 @@ class Exchange:
                     part.check(content)
                     numbers = part.decode(at, content)
                     if self._sketch is not None and piece == self._checked and self._alone_with():
-                        self._sketch.add(part.position(at), *self._of_the_other(piece, numbers, part.chunk(at)))
+                        self._sketch.add(part.position(at), *self._owners_part(piece, numbers, part.chunk(at)))
                     self._take_no_more(piece, owner, numbers)
+                    self._own_squares[piece] += self._owners_square(piece, numbers, part.chunk(at))
                     part.chunk(at)[:] = numbers
                     self._have[piece] = part.end(at)
+                    self._was_cut_off(piece, owner)
                     self._came(stream, len(content))
                     self._moved[owner] = trio.current_time()
                     await trio.lowlevel.checkpoint()
@@ -323,16 +335,33 @@ class Exchange:
         finally:
             stream.socket.close()
 
-    def _of_the_other(self, piece: int, numbers: Numbers, own: Numbers) -> tuple[Numbers, Numbers | None]:
-        """What whom we check gave to its own piece, as a difference: of the sum, and what our part was in it."""
+    def _owners_part(self, piece: int, numbers: Numbers, own: Numbers) -> tuple[Numbers, Numbers | None]:
+        """What the other one of two gave to its own piece, as a difference: of the sum, and what our part was in it."""
         if not self.count:
             return numbers, None
         share = self._shares[piece]
         if share == 1.0:
             return numbers, own
-        again = 1.0 + (1.0 - share) * self.count / self._counts[self._checked]  # part_bounds.py: the mean in our place
+        again = 1.0 + (1.0 - share) * self.count / self._counts[piece]  # part_bounds.py: the mean in our place
         kind = numbers.dtype.type
         return numbers * kind(1 / again), own * kind(share / again)
+
+    def _owners_square(self, piece: int, numbers: Numbers, own: Numbers) -> float:
+        """Of the norm of that, where our part was cut off; else 0.0."""
+        if self._shares[piece] == 1.0 or not self.count or len(self.contributors) != 2:
+            return 0.0
+        given, ours = self._owners_part(piece, numbers, own)
+        return squared(given if ours is None else given - ours)
+
+    def _was_cut_off(self, piece: int, owner: Peer) -> None:
+        """Of two, the owner of a piece may take less of our part only where its own is far smaller. Else it would have
+        our work counted for nothing, and a check of its own part would see nothing of it."""
+        if self._have[piece] < self._pieces[piece].bytes or self._shares[piece] == 1.0 or self.refused is not None:
+            return
+        least = least_cut_off(sqrt(self._own_squares[piece]), self._counts[piece], self.count)
+        if len(self.contributors) == 2 and self._norms[piece] < least:
+            self.refused = owner, f"{owner} cut our part of {self._norms[piece]:.2g} off; {least:.2g} is the least"
+            self._gathering.cancel()
 
     def _take_no_more(self, piece: int, owner: Peer, numbers: Numbers) -> None:
         """We stop when the sum of a piece is too large for what we gave to it."""

@@ -153,6 +153,12 @@ def _share(norm: float, usual: float) -> float:
     return 1.0 if norm <= LARGEST * usual or not usual else usual / norm
 
 
+def least_cut_off(owners: float, owners_count: int, count: int) -> float:
+    """The least norm of a part of `count` visits that the owner of a piece may cut off, of two, where its own part has
+    the norm `owners`. Half of it may be rounding."""
+    return LARGEST * owners * stretch(count / owners_count) / 2
+
+
 def sum_bound(norms: Sequence[float], counts: Sequence[int], ours: int, piece: int) -> float:
     """The largest norm of a finished sum of a piece that we take. `norms`: of our own part of each piece; `counts`:
     visits of each contributor."""
