@@ -50,7 +50,7 @@ def test_no_message_ends_a_node(fuzzed: list[Fuzzed]) -> None:
 
 
 OF_SEVERAL = ("Convicted",)
-"""Each of the words in it has to make sense."""
+"""Each of the words in it has to make sense, and it has one tensor too many or too few in most of them."""
 REACHED = [
     ("Accepted", "Balloting.on_accepted"),
     ("Answer", "Recruiting.on_answer"),
@@ -64,8 +64,9 @@ def test_lies_get_far(fuzzed: list[Fuzzed]) -> None:
     for outcome in fuzzed:
         received, admitted = received + outcome.received, admitted + outcome.admitted
         reached += outcome.reached
-    assert min(admitted[kind] for kind in ms.MESSAGES) >= 40, admitted
-    assert [kind for kind in ms.MESSAGES if admitted[kind] < received[kind] / (10 if kind in OF_SEVERAL else 5)] == []
+    assert [kind for kind in ms.MESSAGES if admitted[kind] < (10 if kind in OF_SEVERAL else 40)] == [], admitted
+    few = [kind for kind in ms.MESSAGES if admitted[kind] < received[kind] / (20 if kind in OF_SEVERAL else 5)]
+    assert few == [], [(kind, received[kind], admitted[kind]) for kind in few]
     assert [place for place in REACHED if reached[place] < 3] == []
 
 
