@@ -26,6 +26,8 @@ ERRORS = "cli"
 INTERRUPTED = 130
 USAGE = 64
 CONFIGURATION = 78
+MEANT = {"check": "validate", "new": "init", "create": "init"}
+"""What some type → the command that does it, where a group has it."""
 ORIGIN = "ftnode.origin"
 """In click's meta: where the value stands that an error complains of."""
 
@@ -79,7 +81,8 @@ class LazyGroup(click.Group):
         if args and args[0] not in self.table and not args[0].startswith("-"):
             from difflib import get_close_matches
 
-            near = get_close_matches(args[0], [*self.table, "help"], 1)
+            near = [MEANT[args[0]]] if MEANT.get(args[0]) in self.table else []
+            near = near or get_close_matches(args[0], [*self.table, "help"], 1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(self.table)}"
             ctx.fail(f"no command is called {args[0]}; {hint}")
         name, command, rest = super().resolve_command(ctx, args)
@@ -144,7 +147,7 @@ def _warn_of_strays() -> None:
 
 run_group = LazyGroup(
     "run",
-    "Write, sign, check and share the manifest of a run.",
+    "Write, validate, sign and share the manifest of a run.",
     {
         "init": ("ftnode.node.cli.manifest:init", "Write a commented manifest."),
         "validate": ("ftnode.node.cli.manifest:validate", "Check a manifest and say what it needs."),
@@ -234,7 +237,7 @@ cli = LazyGroup(
     "Train one model together: a swarm owns the stages of a pipeline, loses some, and rebuilds them by itself.",
     {
         "demo": ("ftnode.lab.commands.demo:demo", "A swarm on this machine trains, loses a stage and heals."),
-        "run": ("ftnode.node.cli.main:run_group", "Write, sign, check and share the manifest of a run."),
+        "run": ("ftnode.node.cli.main:run_group", "Write, validate, sign and share the manifest of a run."),
         "data": ("ftnode.node.cli.main:data_group", "Make token shards of text to train on."),
         "bootstrap": ("ftnode.node.cli.bootstrap:bootstrap", "Host a meeting point."),
         "join": ("ftnode.node.cli.join:join", "Volunteer for a run."),

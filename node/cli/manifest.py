@@ -32,7 +32,7 @@ from ftnode.node.home.paths import typed_path
 from ftnode.node.home.size import size_text
 from ftnode.node.home.waiting import spoken
 from ftnode.node.manifests.authorship import author_key, sign, signer
-from ftnode.node.manifests.check_choice import CHECKS, with_checks
+from ftnode.node.manifests.check_choice import CHECKS, checks_text, with_checks
 from ftnode.node.manifests.invitation import Invitation
 from ftnode.node.manifests.line_choice import choose
 from ftnode.node.manifests.presets import PRESETS, adapt, preset
@@ -153,6 +153,7 @@ def init(
     click.echo(f"wrote {manifest}")
     click.echo(describe(parse(signed, manifest.name)))
     click.echo(protection_text(choice.manifest))
+    click.echo(checks_text(choice.manifest))
     if line is not None:
         click.echo(chosen_text(choice.manifest, line, manifest.name))
     click.echo(f"signed by {signer(parse(signed), signed)}")
@@ -220,6 +221,7 @@ def show(
         click.echo(f"{section}: " + ", ".join(f"{name} {_shown(value)}" for name, value in values.items()))
     click.echo(describe(checked))
     click.echo(protection_text(checked))
+    click.echo(checks_text(checked))
     for line in lines_text(checked, assumed):
         click.echo(line)
     click.echo(_who_signed(author))

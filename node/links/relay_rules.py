@@ -87,6 +87,8 @@ class RelayRules:
         self._all = Lately()
         self._pairs: dict[frozenset[str], Lately] = {}
         """Of those that have a circuit."""
+        self._pair_circuits: Counter[frozenset[str]] = Counter()
+        """Two peers → circuits between them that are open, whoever asked for each."""
 
     def place(self, now: float, peer_id: str, host: str) -> int:
         """The status of the answer to a peer that wants a place, or wants to keep it. `host`: its IP address."""
@@ -118,14 +120,19 @@ class RelayRules:
     def begin(self, caller: str, wanted: str) -> Terms:
         """A circuit is open. Give what this returns to `end`."""
         terms = self._terms(caller)
-        self._pairs.setdefault(frozenset((caller, wanted)), Lately())
+        pair = frozenset((caller, wanted))
+        self._pairs.setdefault(pair, Lately())
+        self._pair_circuits[pair] += 1
         self._circuits[caller] += 1
         self._kinds[terms] += 1
         return terms
 
     def end(self, caller: str, wanted: str, terms: Terms) -> None:
         """It is closed."""
-        self._pairs.pop(frozenset((caller, wanted)), None)
+        pair = frozenset((caller, wanted))
+        self._pair_circuits[pair] -= 1
+        if not self._pair_circuits[pair]:
+            del self._pair_circuits[pair], self._pairs[pair]
         self._circuits[caller] -= 1
         self._kinds[terms] -= 1
         if not self._circuits[caller]:

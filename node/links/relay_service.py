@@ -139,16 +139,18 @@ class RelayService:
     async def _join(self, caller: str, wanted: str, stream: trio.SocketStream) -> None:
         """Until one of them has enough, or the caller has had enough."""
         status = NOT_FOR_YOU if self._why_not() else self.rules.circuit(trio.current_time(), caller, wanted)
-        if status == OK and not (await self._ends(caller) and await self._ends(wanted)):
-            status = NO_PLACE
         if status != OK:
             await _write(stream, messages.relay_status(status))
             return
+        # It counts from here on: who asks while p2pd is asked must not find the same room free.
         terms, circuit = self.rules.begin(caller, wanted), trio.CancelScope()
         self._open.setdefault(caller, []).append(circuit)
         try:
             with circuit:
-                await self._carry(caller, wanted, stream, terms)
+                if await self._ends(caller) and await self._ends(wanted):
+                    await self._carry(caller, wanted, stream, terms)
+                else:
+                    await _write(stream, messages.relay_status(NO_PLACE))
         finally:
             self.rules.end(caller, wanted, terms)
             self._open[caller].remove(circuit)

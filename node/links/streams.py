@@ -195,10 +195,12 @@ async def write_all(stream: PeerStream, rest: list[memoryview], patience: trio.C
         await trio.lowlevel.wait_writable(stream.socket.fileno())
 
 
-async def write_frame(stream: PeerStream, message: Framed, payload: memoryview | None = None) -> None:
-    """One frame. Raises one of STREAM_ERRORS."""
+async def write_frame(
+    stream: PeerStream, message: Framed, payload: memoryview | None = None, patience: trio.CancelScope | None = None
+) -> None:
+    """One frame; `patience` as for `write_all`. Raises one of STREAM_ERRORS."""
     head = memoryview(encode_frame(message, 0 if payload is None else len(payload)))
-    await write_all(stream, [head] if payload is None else [head, payload])
+    await write_all(stream, [head] if payload is None else [head, payload], patience)
 
 
 class FrameReader:

@@ -8,8 +8,8 @@ same meanwhile reads along. A copy is lent as it is kept. source.py is the other
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -34,6 +34,8 @@ VERSION_SECONDS: Final = 20.0
 """How long we wait to reach the version asked for; less than the newcomer waits for the header."""
 VERSION_POLL_SECONDS: Final = 0.25
 CHUNK_SECONDS: Final = 30.0
+SLOWEST: Final = 1 << 16
+"""Bytes per second on the whole; a borrower that takes less is hung up on, and its place is free."""
 LENDINGS_MAX: Final = 8
 LENDINGS_PER_PEER_MAX: Final = 4
 """Two stages rebuilt at once, each blended from two stages that are here."""
@@ -68,6 +70,23 @@ class NotLent(Exception):
     def __init__(self, reason: str, retry: bool) -> None:
         super().__init__(reason)
         self.retry = retry
+
+
+class Waits:
+    """How long a borrower may keep us waiting: CHUNK_SECONDS for each frame, and `seconds` for all of them together.
+    What compute takes, and what limits of ours do, does not count."""
+
+    def __init__(self, seconds: float) -> None:
+        self._left = seconds
+
+    @contextmanager
+    def one(self) -> Iterator[trio.CancelScope]:
+        """For one frame. Raises trio.TooSlowError when it is over."""
+        began = trio.current_time()
+        with trio.fail_after(min(CHUNK_SECONDS, max(self._left, 0.0))) as patience:
+            deadline = patience.deadline
+            yield patience
+            self._left -= trio.current_time() - began - (patience.deadline - deadline)
 
 
 class StateDonor:
@@ -240,7 +259,8 @@ class StateDonor:
 
     async def _send(self, reading: Reading, stream: trio.SocketStream, request: StateRequest, to: str) -> None:
         header, hashes = reading.header, list[bytes]()
-        with trio.fail_after(CHUNK_SECONDS):
+        waits = Waits(CHUNK_SECONDS + header.size / SLOWEST)
+        with waits.one():
             await write_frame(stream, header)
         for index in range(header.chunks):
             chunk = await reading.chunk(index)
@@ -249,9 +269,9 @@ class StateDonor:
                 digest = copy_digest(request.stage, request.parts, header, hashes)
                 self._on_lent(LentCopy(request.stage, to, header.version, digest))
             try:
-                with trio.fail_after(CHUNK_SECONDS):
+                with waits.one() as patience:
                     payload = self._arena.view(chunk.handle)[: chunk.length]
-                    await write_frame(stream, StateChunk(index, chunk.hash), payload)
+                    await write_frame(stream, StateChunk(index, chunk.hash), payload, patience)
             finally:
                 self._arena.release(chunk.handle)
 

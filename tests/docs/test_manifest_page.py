@@ -10,6 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from ftnode.node.manifests.check_choice import with_checks
+from ftnode.node.manifests.line_choice import choose
+from ftnode.node.manifests.presets import PRESETS
+from ftnode.node.manifests.protection_choice import with_protection
+from ftnode.node.manifests.snapshot_choice import with_snapshots
 from ftnode.protocol.manifest.sections import FORMAT, FORMATS_READ
 from tests.docs import manifest_page
 
@@ -42,6 +47,19 @@ def test_the_formats_are_those_that_are_read(page: str) -> None:
             )
             named = by_key or by_section
             assert named in ([manifest_page.since(entry)], []) and (named or manifest_page.since(entry) == "2")
+
+
+def test_what_init_writes_otherwise_than_the_preset_is_listed(page: str) -> None:
+    tiny = PRESETS["tiny"]
+    made = with_checks(with_protection(with_snapshots(choose(tiny, None), None), None), None).manifest
+    changed = {
+        f"{section}.{entry.name}"
+        for section, kind in manifest_page.SECTIONS.items()
+        for entry in fields(kind)
+        if getattr(getattr(made, section), entry.name) != getattr(getattr(tiny, section), entry.name)
+    }
+    said = page.partition("and writes others for")[2].partition("with the reasons")[0]
+    assert {word.strip("`").rpartition(".")[2] for word in words(said)} == {key.rpartition(".")[2] for key in changed}
 
 
 def words(row: str) -> set[str]:

@@ -50,3 +50,9 @@ def test_a_name_that_nothing_has_is_found(tmp_path: Path) -> None:
     assert missing("see `node/none.py` and `node` and `none.py`, `node/`", tmp_path) == ["node/none.py"]
     page = "\n## node/\n\n### `home/`\n\n`no`\n\n- `paths`: those.\n- `files` and\n  `keys`\n\n### `links/`\n"
     assert dict(rooms_of(page, "node")) == {"home": ["paths", "files", "keys"], "links": []}
+
+
+def test_the_architecture_has_every_module_of_models() -> None:
+    text = ARCHITECTURE.read_text(encoding="utf-8")
+    found = {path.stem for path in (ROOT / "models").glob("*.py")} - {"__init__"}
+    assert sorted(name for name in found if f"`{name}`" not in text) == []

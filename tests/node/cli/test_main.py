@@ -111,6 +111,7 @@ def test_help_is_a_command_too(ftnode: Callable[..., Seen]) -> None:
 def test_a_mistyped_command_is_answered_with_the_nearest(ftnode: Callable[..., Seen]) -> None:
     assert ftnode("joni").refused(64, "no command is called joni; did you mean join?")
     assert ftnode("run", "ini").refused(64, "did you mean init?")
+    assert ftnode("run", "check").refused(64, "did you mean validate?")
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,17 @@ def test_an_asker_learns_the_rates_of_its_own_circuits_alone() -> None:
     assert rules.rates_of(60.0, "a") == {}
 
 
+def test_circuits_of_one_pair_share_a_rate_that_stays_until_the_last_ends() -> None:
+    rules = RelayRules(lambda peer: MEMBER)
+    first, second = rules.begin("a", "c"), rules.begin("c", "a")
+    for tick in range(600):
+        rules.spend(tick / 10, "a", "c", 100_000)
+    rules.end("a", "c", first)
+    assert rules.rates_of(60.0, "a") == {"c": pytest.approx(1e6, rel=0.05)}
+    rules.end("c", "a", second)
+    assert rules.rates_of(60.0, "a") == {}
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_no_stranger_gets_more_than_its_terms_whatever_it_does(seed: int) -> None:
     """Over a day, of one that asks, is cut off, and comes back: its first hour's bytes, and what has come since."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
 
-from ftnode.node.home.identity import take_identity
+from ftnode.node.home.identity import peer_id_bytes, take_identity
+from ftnode.node.links import p2pd_messages as messages
 from ftnode.node.links.addresses import PeerAddress
 from ftnode.node.links.p2pd import LOOPBACK, P2pd, P2pdError
 from ftnode.node.links.relay import reserve
@@ -18,8 +21,8 @@ from ftnode.node.links.relay_choice import Offer
 from ftnode.node.links.relay_offers import RelayOffers, ask, read_offer
 from ftnode.node.links.relay_rules import MEMBER, STRANGER, Terms
 from ftnode.node.links.relay_service import Offered, RelayService
-from ftnode.node.links.relay_words import HOP_PROTOCOL
-from ftnode.node.links.streams import STREAM_ERRORS
+from ftnode.node.links.relay_words import HOP_PROTOCOL, NO_PLACE, NO_ROOM, OK
+from ftnode.node.links.streams import STREAM_ERRORS, read_exactly
 from ftnode.protocol.words.errors import PeerError
 from tests.node.links.linked_node import limited
 
@@ -128,6 +131,42 @@ def test_a_circuit_ends_when_its_time_is_over(tmp_path: Path) -> None:
                     pass
 
     limited(main)
+
+
+def test_who_asks_for_many_circuits_at_once_gets_no_more_than_its_limit(tmp_path: Path) -> None:
+    """The planted bug: circuits that count only once p2pd has said where both ends are."""
+    limit, asked = 2, 12
+    statuses: list[int] = []
+
+    async def ask_for_one(caller: P2pd, relay: P2pd, hidden: P2pd) -> None:
+        stream = await caller.open(relay.peer_id, HOP_PROTOCOL, 5)
+        await stream.send_all(messages.circuit(peer_id_bytes(hidden.peer_id)))
+        answer = await messages.read_message(partial(read_exactly, stream))
+        statuses.append(messages._parsed(messages.HopMessage(), answer).status)
+
+    async def main() -> None:
+        async with relayed(tmp_path, lambda peer: replace(MEMBER, circuits=limit)) as (relay, hidden, caller, service):
+            await place_of(hidden, relay)
+            async with trio.open_nursery() as nursery:
+                for _ in range(asked):
+                    nursery.start_soon(ask_for_one, caller, relay, hidden)
+            assert Counter(statuses) == {OK: limit, NO_ROOM: asked - limit}
+            await caller.disconnect(relay.peer_id)
+            with trio.fail_after(10):
+                while service.rules._circuits:
+                    await trio.lowlevel.checkpoint()
+            await ask_for_nothing(service, caller, hidden)
+
+    limited(main)
+
+
+async def ask_for_nothing(service: RelayService, caller: P2pd, hidden: P2pd) -> None:
+    """A caller that is not connected any more gets no circuit, and none counts."""
+    ours, theirs = trio.socket.socketpair()
+    await service._join(caller.peer_id, hidden.peer_id, trio.SocketStream(ours))
+    answer = await messages.read_message(partial(read_exactly, trio.SocketStream(theirs)))
+    assert messages._parsed(messages.HopMessage(), answer).status == NO_PLACE
+    assert not service.rules._circuits and not service.rules._pairs and not service._open
 
 
 def test_no_place_for_strangers_and_none_where_nobody_relays(tmp_path: Path) -> None:
