@@ -418,7 +418,8 @@ class Node:
         """Nobody to start from for --timeout is an error that a person can mend."""
         await trio.sleep(self.config.timeout)
         if not self._met_somebody:
-            reasons = " ".join(self._last_trouble.removesuffix(TO_CHECK).split()) or "no answer"
+            trouble = self._last_trouble or self.reachability.trouble
+            reasons = " ".join(trouble.removesuffix(TO_CHECK).split()) or "no answer"
             cause = f"no peer answered within {self.config.timeout:g} s ({reasons})"
             self._fail(UserError(f"{cause}; check the address, that the peer runs, and firewalls in between", 69))
 

@@ -140,7 +140,8 @@ class Reachability:
         self._alike: set[str] = set()
         """PeerIds of relays that have the same kind of IP as we, and no other."""
         self._refused: dict[str, float] = {}
-        self._trouble = ""
+        self.trouble = ""
+        """With the last peer that did not answer what it was asked."""
         self._last: Reach | None = None
         self._soon, self._anew = trio.Event(), False
 
@@ -176,7 +177,7 @@ class Reachability:
             self._asked = now if self._answers and not self._again else None
         self._own = own
         await self._keep_places(now)
-        reach = reach_of(own, self._answers, tuple(self._places.values()), self._trouble, self._punches)
+        reach = reach_of(own, self._answers, tuple(self._places.values()), self.trouble, self._punches)
         if reach != self._last:
             log.info("reachable: %s", reach)
             self._last = reach
@@ -210,7 +211,7 @@ class Reachability:
         if on_this_machine(own, self._peers):
             for peer_id in [peer_id for peer_id, address in answers.items() if not address]:
                 del answers[peer_id]
-                self._trouble = f"{peer_id} did not get through, though it is on this machine; it is asked again"
+                self.trouble = f"{peer_id} did not get through, though it is on this machine; it is asked again"
         if own != self._own:
             self._answers = {}
         if answers:
@@ -250,4 +251,4 @@ class Reachability:
                 self._complain(peer, error)
 
     def _complain(self, peer: PeerAddress, error: P2pdError) -> None:
-        self._trouble = f"{peer.peer_id}: {str(error).splitlines()[-1].strip(' *')}"
+        self.trouble = f"{peer.peer_id}: {str(error).splitlines()[-1].strip(' *')}"
