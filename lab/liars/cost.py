@@ -102,7 +102,7 @@ def _read(name: str, path: Path, did: dict[int, set[str]], shown: Counter[int]) 
         if event[0] == "Done" and event[1][0] == "Recount":
             did.setdefault(event[1][2], set()).add(name)
         elif event[0] == "Received" and event[2][0] == "Boundary":
-            _, _, _, step, _, _, visit, _, to = event[2]
+            _, _, _, step, _, _, visit, _, to, *_ = event[2]  # a signature may follow
             shown[step] += to[visit] != me
 
 

@@ -36,11 +36,12 @@ def test_a_step_in_which_the_machine_stood_still_changes_little() -> None:
     assert cost.figures([*steps, Step(90.0, 1, 0)], GROUND)["longer"] == 0.0
 
 
-def test_what_was_shown_is_what_came_and_was_for_somebody_else(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seal", [(), (["digest", "signature"],)], ids=["as without checks", "signed"])
+def test_what_was_shown_is_what_came_and_was_for_somebody_else(seal: tuple[list[str]], tmp_path: Path) -> None:
     me, other = ["me", 1], ["other", 2]
 
     def came(step: int, visit: int, path: list[list[object]]) -> dict[str, object]:
-        boundary = ["Boundary", "lineage", 1, step, [1, step], 0, visit, "forward", path]
+        boundary = ["Boundary", "lineage", 1, step, [1, step], 0, visit, "forward", path, *seal]
         return {"k": "event", "e": ["Received", other, boundary, 7, ""]}
 
     done = {"k": "event", "e": ["Done", ["Recount", 1, 5, [1, 5]], None]}
