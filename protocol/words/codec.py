@@ -2,8 +2,8 @@
 
 One codec for frames, directory records, view digests and traces: a dataclass is written as a list of its fields in
 order; a member of a closed union as [name, fields...]. A last field that is marked UNLESS_NONE is not written when it
-is None. Reading checks every type and length and never builds anything
-that is not annotated, so bytes from strangers cannot reach further than a PeerError.
+is None. Reading checks every type and length and never builds anything that is not annotated, so bytes from strangers
+cannot reach further than a PeerError.
 """
 
 from __future__ import annotations

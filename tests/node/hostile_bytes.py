@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgpack
+
+from ftnode.protocol.words.errors import PeerError
 
 STRANGE: tuple[Any, ...] = (
     None, True, -1, 0, 2**53, 2**64 - 1, -(2**63), 1.5, float("nan"), float("inf"), -1e308, "", "x" * 5000, "\x1b[2J\0",
@@ -40,6 +42,24 @@ def hostile(valid: Sequence[bytes], chance: random.Random, count: int) -> Iterat
 def changed(data: bytes, chance: random.Random) -> bytes:
     """In one place: a byte, or something of the tree that it means."""
     return _flipped(data, chance) if chance.random() < 0.25 else _mangled(data, chance)
+
+
+def planted(read: Callable[[bytes], Any], bug: str, slow: Callable[[], None] = lambda: None) -> Callable[[bytes], Any]:
+    """The reader, with a bug where a list has another length than it should: it raises, says too much, or is slow."""
+
+    def reads(data: bytes) -> Any:
+        try:
+            return read(data)
+        except PeerError as error:
+            if "expected a list of" in str(error):
+                if bug == "raises":
+                    raise KeyError("deep within") from None
+                if bug == "says too much":
+                    raise PeerError("x" * 5000) from None
+                slow()
+            raise
+
+    return reads
 
 
 def _tree(chance: random.Random, depth: int) -> Any:

@@ -6,7 +6,6 @@ They begin with what is valid and what fuzz_bytes.py has kept, and are changed i
 from __future__ import annotations
 
 from random import Random
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,7 +13,7 @@ from hypothesis import given
 from ftnode.protocol.words.errors import PeerError
 from tests.chances import CHANCES, at_once
 from tests.node.fuzz_bytes import PROTOCOLS, TARGETS, TEXT_MAX, seeds
-from tests.node.hostile_bytes import changed
+from tests.node.hostile_bytes import changed, planted
 
 
 def hear(protocol: str, chance: Random) -> None:
@@ -41,17 +40,7 @@ def test_whatever_a_peer_sends_is_a_value_or_its_mistake(protocol: str) -> None:
 
 @pytest.mark.parametrize("bug", ["raises", "says too much"])
 def test_a_planted_bug_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a list has another length than it should."""
     read, valid = TARGETS["step"]
-
-    def planted(data: bytes) -> Any:
-        try:
-            return read(data)
-        except PeerError as error:
-            if "expected a list of" not in str(error):
-                raise
-            raise KeyError("deep within") if bug == "raises" else PeerError("x" * 5000) from None
-
-    monkeypatch.setitem(TARGETS, "step", (planted, valid))
+    monkeypatch.setitem(TARGETS, "step", (planted(read, bug), valid))
     with pytest.raises(KeyError if bug == "raises" else AssertionError):
         at_once(lambda chance: hear("/ftnode/step", chance))

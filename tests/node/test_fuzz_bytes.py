@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
-from ftnode.protocol.words.errors import PeerError
 from tests.node import fuzz_bytes
 from tests.node.fuzz_bytes import PROTOCOLS, SEEDS, TARGETS, fuzz, seeds
+from tests.node.hostile_bytes import planted
 from tests.syntax_trees import ROOT, trees_of
 
 SECONDS: Final = 1.0
@@ -57,20 +57,8 @@ def test_a_planted_bug_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> No
     """Behind a message that is nearly right."""
     read, valid = TARGETS["step"]
 
-    def planted(data: bytes) -> Any:
-        try:
-            return read(data)
-        except PeerError as error:
-            if "expected a list of" in str(error):
-                if bug == "raises":
-                    raise KeyError("deep within") from None
-                if bug == "says too much":
-                    raise PeerError("x" * 5000) from None
-                clock.append(2.0)
-            raise
-
     clock: list[float] = []
     usual = fuzz_bytes.time.process_time
     monkeypatch.setattr(fuzz_bytes.time, "process_time", lambda: usual() + sum(clock))
-    monkeypatch.setitem(TARGETS, "step", (planted, valid))
+    monkeypatch.setitem(TARGETS, "step", (planted(read, bug, lambda: clock.append(2.0)), valid))
     assert any(fuzz("step", SECONDS, seed).failures for seed in range(1, ROUNDS)), f"in {ROUNDS} s"
