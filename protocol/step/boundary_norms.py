@@ -19,7 +19,7 @@ from math import log2
 from typing import Final, NamedTuple
 
 from ftnode.protocol.step.boundary_ways import Ways
-from ftnode.protocol.step.doubts import FAR, FAR_MEAN, SEEN_MIN, Running, bound
+from ftnode.protocol.step.doubts import FAR, SEEN_MIN, Running, bound
 from ftnode.protocol.words.messages import Begin
 from ftnode.protocol.words.types import Direction, Peer
 from ftnode.protocol.words.view import View
@@ -28,6 +28,8 @@ FAR_MIN: Final = 3.0
 """Powers of two: a factor of eight is never far."""
 MEAN_MIN: Final = 0.5
 """Nor is half a power of two on average."""
+FAR_MEAN: Final = 4.0
+"""Nor so many deviations of a mean."""
 NORM_MIN: Final = 2.0**-64
 """Zero counts as this."""
 WORDS: Final = {Direction.FORWARD: "activations", Direction.BACKWARD: "gradients"}

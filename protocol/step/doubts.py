@@ -7,10 +7,10 @@ ends the doubt.
 
 A part is doubted
 - when it was cut off, being larger than the group lets it (rule 43);
-- when its size is far from those of earlier parts of the stage, or its member's sizes differ from the others' on
-  average;
-- when its member's parts have pointed against the sum of the others' on average. Honest parts agree or are mostly
-  noise: what one expects of their cosine is never below zero.
+- when its size is far from what is usual for the stage;
+- when its member's sizes have drifted from that, up or down;
+- when its member's parts agree less with the sum of the others' than they did, or point against it. Honest parts agree
+  or are mostly noise: what one expects of their cosine is never below zero.
 
 Others beside a stage may doubt one of its holders, and say so. They are believed with a budget of their own, since one
 of them may say so without a reason.
@@ -28,12 +28,17 @@ from ftnode.protocol.words.types import PartSeen, Peer
 
 RATE: Final = 1 / 16
 """Of a running mean: what was 16 steps ago weighs a third."""
+SLOW_RATE: Final = 1 / 64
+"""Of a mean that a drift is measured from: a liar must not become what is usual before it is seen."""
+ALLOWED: Final = 0.5
+"""Deviations from what is usual that count as nothing: half of the drift that is found soonest."""
+DRIFT_OF_SIZES: Final = 10.0
+"""Deviations altogether, less ALLOWED for each part. Sizes have a heavy tail."""
+DRIFT_OF_COSINES: Final = 7.0
 SEEN_MIN: Final = 16
 """Parts before anything is far from what is usual."""
 FAR: Final = 6.0
 """Deviations of one part from the stage's."""
-FAR_MEAN: Final = 4.0
-"""Deviations of a mean."""
 DEVIATION_MIN: Final = 0.1
 """Of sizes, in powers of two, and of cosines: exact multiples must not make everything far."""
 SIZE_MIN: Final = 2.0**-16
@@ -64,13 +69,14 @@ class Doubt(NamedTuple):
 class Running:
     """Mean and variance of numbers, where the newest count most."""
 
+    rate: float = RATE
     count: int = 0
     mean: float = 0.0
     variance: float = 0.0
 
     def add(self, number: float) -> None:
         self.count += 1
-        rate = max(RATE, 1 / self.count)
+        rate = max(self.rate, 1 / self.count)
         away = number - self.mean
         self.mean += rate * away
         self.variance = (1 - rate) * (self.variance + rate * away * away)
@@ -82,7 +88,24 @@ class Running:
     @property
     def error(self) -> float:
         """Of the mean."""
-        return self.deviation * sqrt(max(RATE / (2 - RATE), 1 / max(1, self.count)))
+        return self.deviation * sqrt(max(self.rate / (2 - self.rate), 1 / max(1, self.count)))
+
+
+@dataclass(slots=True)
+class Drift:
+    """Whether numbers have left what is usual, to one side: Page's cumulative sum (Biometrika 41, 1954)."""
+
+    most: float
+    away: float = 0.0
+    """Deviations altogether, less what is allowed of each."""
+
+    def add(self, deviations: float) -> bool:
+        """How far the next one is to that side. Whether that is too much; then it begins anew."""
+        self.away = max(0.0, self.away + deviations - ALLOWED)
+        if self.away <= self.most:
+            return False
+        self.away = 0.0
+        return True
 
 
 @dataclass(slots=True)
@@ -110,8 +133,10 @@ class Budget:
 class _Member:
     """Of one peer and stage."""
 
-    size: Running = field(default_factory=Running)
-    cosine: Running = field(default_factory=Running)
+    cosine: Running = field(default_factory=lambda: Running(SLOW_RATE))
+    agrees_less: Drift = field(default_factory=lambda: Drift(DRIFT_OF_COSINES))
+    gives_more: Drift = field(default_factory=lambda: Drift(DRIFT_OF_SIZES))
+    gives_less: Drift = field(default_factory=lambda: Drift(DRIFT_OF_SIZES))
 
 
 class Doubts:
@@ -186,13 +211,10 @@ class Doubts:
     def _judge(self, stage: int, part: PartSeen) -> str:
         """Why a part is doubted; empty when it is like others. It counts for what is usual from now on."""
         member = self._members.setdefault((stage, part.peer), _Member())
-        usual, size = self._stages.setdefault(stage, Running()), log2(max(part.size, SIZE_MIN))
-        reason = _unlike(part, size, usual, member)
-        if part.counted == 1.0:  # one that is far out must not become what is usual
-            usual.add(size)
-            member.size.add(size)
-        member.cosine.add(part.cosine)
-        return reason
+        usual = self._stages.setdefault(stage, Running(SLOW_RATE))
+        size = _size_as_usual(part, usual, member)
+        agreement = _agrees_as_usual(part, member)
+        return size or agreement
 
 
 def bound(table: dict[Key, Value]) -> None:
@@ -200,17 +222,34 @@ def bound(table: dict[Key, Value]) -> None:
         del table[next(iter(table))]
 
 
-def _unlike(part: PartSeen, size: float, usual: Running, member: _Member) -> str:
+def _size_as_usual(part: PartSeen, usual: Running, member: _Member) -> str:
+    """Empty when it is. One that is far out does not become what is usual."""
     if part.counted < 1.0:
         return f"{part.size:,.0f} times what is usual in its group; {part.counted:.1%} of it counts"
+    size = log2(max(part.size, SIZE_MIN))
     if usual.count < SEEN_MIN:
+        usual.add(size)
         return ""
-    if abs(size - usual.mean) > FAR * usual.deviation:
-        return f"{part.size:.2g} times what is usual in its group, after {2.0**usual.mean:.2g} times on average"
-    if member.size.count >= SEEN_MIN:
-        away = member.size.mean - usual.mean
-        if abs(away) > FAR_MEAN * (member.size.error + usual.error):
-            return f"{2.0**away:.2g} times what others give, on average"
-    if member.cosine.count >= SEEN_MIN and member.cosine.mean < -FAR_MEAN * member.cosine.error:
-        return f"against what the others give, on average (cosine {member.cosine.mean:.2f})"
+    mean, away = usual.mean, (size - usual.mean) / usual.deviation
+    within = max(-FAR, min(FAR, away))
+    more, less = member.gives_more.add(within), member.gives_less.add(-within)
+    usual.add(mean + within * usual.deviation)
+    if abs(away) > FAR:
+        return f"{part.size:.2g} times what is usual in its group, after {2.0**mean:.2g} times on average"
+    if more or less:
+        return f"{'larger' if more else 'smaller'} than what others give, again and again ({part.size:.2g} times)"
     return ""
+
+
+def _agrees_as_usual(part: PartSeen, member: _Member) -> str:
+    """Empty when it does, with the sum of the others' parts."""
+    usual, fallen = member.cosine, False
+    expected = max(0.0, usual.mean)
+    if usual.count >= SEEN_MIN:
+        fallen = member.agrees_less.add((expected - part.cosine) / usual.deviation)
+    usual.add(part.cosine)
+    return (
+        f"less like what others give than before (cosine {part.cosine:.2f}, {expected:.2f} on average)"
+        if fallen
+        else ""
+    )

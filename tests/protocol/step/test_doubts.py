@@ -41,8 +41,10 @@ def seen(
 LIES: Final[dict[str, tuple[Callable[[PartSeen], PartSeen], int]]] = {
     "cut off": (lambda part: replace(part, size=1000.0, counted=0.001), 1),
     "nothing": (lambda part: replace(part, size=0.0, cosine=0.0), 3),
-    "turned": (lambda part: replace(part, cosine=-part.cosine), 60),
-    "four times as much": (lambda part: replace(part, size=4 * part.size), 80),
+    "turned": (lambda part: replace(part, cosine=-part.cosine), 12),
+    "noise": (lambda part: replace(part, cosine=part.cosine - 0.4), 60),
+    "four times as much": (lambda part: replace(part, size=4 * part.size), 12),
+    "twice as much": (lambda part: replace(part, size=2 * part.size), 30),
 }  # fmt: skip
 """What c gives, and after how many steps it is to be doubted."""
 
@@ -53,6 +55,28 @@ def test_who_gives_something_else_is_checked_soon(lie: str, seed: int) -> None:
     way, soon = LIES[lie]
     step = seen(Doubts(), STEPS + soon, seed, way, STEPS)
     assert STEPS <= step < STEPS + soon
+
+
+def test_planted_a_mean_that_forgets_fast_takes_the_lie_for_usual(monkeypatch: pytest.MonkeyPatch) -> None:
+    way, soon = LIES["noise"]
+    monkeypatch.setattr(module, "SLOW_RATE", 1 / 4)
+    assert any(seen(Doubts(), STEPS + soon, seed, way, STEPS) < 0 for seed in range(5))
+
+
+def test_one_that_has_turned_its_parts_from_the_start_is_checked_too() -> None:
+    assert all(0 <= seen(Doubts(), STEPS, seed, LIES["turned"][0]) < 60 for seed in range(5))
+
+
+def test_who_has_half_as_many_microbatches_from_now_on_is_checked_a_few_times_at_most() -> None:
+    """Its parts are noisier, and agree less with the others'."""
+    doubts, chance, found = Doubts(), Random(1), 0
+    for step in range(1000):
+        parts = [honest(chance, peer) for peer in PEERS]
+        if step >= STEPS:
+            parts[2] = replace(parts[2], cosine=parts[2].cosine - 0.2)
+        doubts.see(1, step, parts)
+        found += doubts.choose(step, PEERS[2:], chance) is not None and step >= STEPS
+    assert found <= 8
 
 
 def doubted_steps(steps: int, seed: int) -> int:
