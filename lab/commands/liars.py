@@ -15,6 +15,7 @@ from ftnode.node.home.paths import whole_path
 @click.option(
     "--worlds", type=click.IntRange(1, 100_000), default=20, show_default=True, help="Virtual worlds for each kind."
 )
+@click.option("--virtual", is_flag=True, help="Virtual worlds alone, without swarms; they go on where they stopped.")
 @click.option(
     "--boundary", type=click.Choice(("float32", "bfloat16", "int8", "int4")), multiple=True,
     help="How tensors travel; repeats.  [default: float32]",
@@ -22,11 +23,12 @@ from ftnode.node.home.paths import whole_path
 @json_option
 @unused_home_option
 def liars(
-    only: tuple[str, ...], out: str | None, quick: bool, worlds: int, boundary: tuple[str, ...], as_json: bool,
-    home: str | None,
+    only: tuple[str, ...], out: str | None, quick: bool, worlds: int, virtual: bool, boundary: tuple[str, ...],
+    as_json: bool, home: str | None,
 ) -> int:  # fmt: skip
     """Volunteers that lie, each kind in a swarm of its own on this machine: found, prevented, or not defended. A minute
     for each kind. Also what checks cost, and what honest machines differ by. Runs from a clone of the repository."""
     from ftnode.lab.liars.liars import Asked, run
 
-    return run(Asked(only, whole_path(out) if out else None, worlds, quick, boundary or ("float32",), as_json))
+    folder, boundaries = whole_path(out) if out else None, boundary or ("float32",)
+    return run(Asked(only, folder, worlds, virtual, quick, boundaries, as_json))

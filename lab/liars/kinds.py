@@ -33,11 +33,21 @@ class Kind:
     stands by takes the stage. It is compared with the same without a lie."""
     virtual: str = ""
     """What stands for it in the virtual world (tests/sim/liars.py); empty: nothing does."""
+    outvoting: str = ""
+    """The same there, with liars that are the majority of their group; empty: there is none."""
+
+    @property
+    def in_worlds(self) -> dict[str, str]:
+        """By the name of a row, what stands for it in the virtual world."""
+        rows = {self.name: self.virtual, f"{self.name}{AS_MAJORITY}": self.outvoting}
+        return {name: virtual for name, virtual in rows.items() if virtual}
 
     @property
     def real(self) -> bool:
         return bool(self.told or self.way)
 
+
+AS_MAJORITY: Final = ", of three"
 
 NUMBERS: Final = {
     "times1000": "× 1000", "times1.5": "× 1.5", "turned": "with the sign turned",
@@ -70,7 +80,7 @@ KINDS: Final = (
     Kind("false-accuser", "it works, and says in every step that another holder lies", way="accusing",
          virtual="accuser"),
     Kind("two-that-agree", "two of a group turn gradients, and each says that the other is right",
-         told="gradients-turned,agrees=1", liars=2, virtual="friends"),
+         told="gradients-turned,agrees=1", liars=2, virtual="friends", outvoting="majority"),
     Kind("fifty-identities", "fifty identities join, and work honestly until they have a majority",
          virtual="fifty"),
 )  # fmt: skip

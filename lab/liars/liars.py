@@ -36,11 +36,13 @@ QUICK_BASELINE_STEPS: Final = 250
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """`worlds`: virtual ones for each kind; `boundaries`: how tensors travel, one after the other."""
+    """`worlds`: virtual ones for each kind; `virtual`: those alone; `boundaries`: how tensors travel, one after the
+    other."""
 
     only: tuple[str, ...] = ()
     out: Path | None = None
     worlds: int = 20
+    virtual: bool = False
     quick: bool = False
     boundaries: tuple[str, ...] = (PLAIN,)
     as_json: bool = False
@@ -56,16 +58,19 @@ def run(asked: Asked) -> int:
     chosen, more = chosen_kinds(asked.only)
     folder = None if asked.out is None else folder_for(asked.out, "--out", empty=False)
     kept, found = Kept(folder), _found_before(folder)
+    if asked.virtual:
+        return _in_worlds_alone(chosen, asked, kept, found, folder)
     os.environ.update(thread_environment(1))  # a process with threads cannot be forked
     use_template()
     for boundary in asked.boundaries:
         ground = replace(asked.ground, boundary=boundary)
         for kind in chosen:
-            made = _measured(kind, ground, asked, kept)
-            _add(found, kind, boundary, *made)
+            made, seen = _measured(kind, ground, asked, kept)
+            _add(found, kind, boundary, made)
+            _add_worlds(found, seen)
             _write(folder, found)
             if not asked.as_json:
-                click.echo(_line(made[0], boundary))
+                click.echo(_line(made, boundary))
     if COST in more:
         ground, steps = asked.ground, QUICK_STEPS if asked.quick else cost.STEPS
         measured = kept(COST, (ground, steps), partial(cost.measure, ground, steps))
@@ -97,15 +102,37 @@ def chosen_kinds(only: Sequence[str]) -> tuple[tuple[Kind, ...], tuple[str, ...]
     return chosen, tuple(name for name in MORE if not only or name in only)
 
 
-def _measured(kind: Kind, ground: Ground, asked: Asked, kept: Kept) -> tuple[dict[str, Any], dict[str, Any] | None]:
+def _in_worlds_alone(
+    chosen: Sequence[Kind], asked: Asked, kept: Kept, found: dict[str, Any], folder: Path | None
+) -> int:
+    """Rows of real swarms stay as they were. Raises UserError (64) for kinds that the virtual world does not have."""
+    known = [kind for kind in chosen if kind.virtual]
+    for name in {*asked.only} - {kind.name for kind in known}:
+        there = ", ".join(kind.name for kind in KINDS if kind.virtual)
+        raise UserError(f"the virtual world has no {name}; it has {there}")
+    for kind in known:
+        seen = _worlds(kind, asked, kept)
+        if not kind.real:
+            _add(found, kind, PLAIN, virtual_row(kind, seen[kind.name]))
+        _add_worlds(found, seen)
+        _write(folder, found)
+        for name, each in seen.items() if not asked.as_json else ():
+            click.echo(_world_line(name, each))
+    if asked.as_json:
+        click.echo(json.dumps(found, indent=2))
+    return 0
+
+
+def _worlds(kind: Kind, asked: Asked, kept: Kept) -> dict[str, dict[str, Any]]:
+    """What was seen in virtual worlds, by the name of the row."""
+    return {name: world.measure(virtual, asked.worlds, kept) for name, virtual in kind.in_worlds.items()}
+
+
+def _measured(kind: Kind, ground: Ground, asked: Asked, kept: Kept) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Its row, and what was seen in virtual worlds."""
-    seen = None
-    if kind.virtual and ground.boundary == PLAIN:
-        worlds = asked.worlds
-        seen = kept("world", (kind.virtual, worlds), partial(world.measure, kind.virtual, worlds))
+    seen = _worlds(kind, asked, kept) if ground.boundary == PLAIN else {}
     if not kind.real:
-        assert seen is not None
-        return virtual_row(kind, seen), seen
+        return virtual_row(kind, seen[kind.name]), seen
     short = replace(kind, steps=min(kind.steps, QUICK_STEPS)) if asked.quick else kind
     if kind.beside:
         return _beside(short, replace(swarm.BESIDE, boundary=ground.boundary), kept), seen
@@ -147,15 +174,18 @@ def _found_before(folder: Path | None) -> dict[str, Any]:
     return empty | json.loads(path.read_text()) if path is not None and path.exists() else empty
 
 
-def _add(found: dict[str, Any], kind: Kind, boundary: str, made: dict[str, Any], seen: dict[str, Any] | None) -> None:
+def _add(found: dict[str, Any], kind: Kind, boundary: str, made: dict[str, Any]) -> None:
     """Rows are in the order of KINDS; behind them are those of other encodings, which name it."""
     new = made if boundary == PLAIN else {**made, "boundary": boundary}
     others = [each for each in found["kinds"] if (each["kind"], boundary_of(each)) != (kind.name, boundary)]
     found["kinds"] = sorted([*others, new], key=_place)
-    if seen is not None:
-        found["virtual"] = dict(sorted((found["virtual"] | {kind.name: seen}).items(), key=lambda item: _rank(item[0])))
     found["f1_by_boundary"] = f1_by_boundary(found["kinds"])
     found["f1"] = f1([each for each in found["kinds"] if boundary_of(each) == PLAIN])
+
+
+def _add_worlds(found: dict[str, Any], seen: Mapping[str, dict[str, Any]]) -> None:
+    rows = [name for kind in KINDS for name in kind.in_worlds]
+    found["virtual"] = dict(sorted((found["virtual"] | seen).items(), key=lambda item: rows.index(item[0])))
 
 
 def _place(made: dict[str, Any]) -> tuple[bool, str, int]:
@@ -170,6 +200,12 @@ def _rank(name: str) -> int:
 def _write(folder: Path | None, found: dict[str, Any]) -> None:
     if folder is not None:
         write_atomically(folder / FIGURES, json.dumps(found, indent=2) + "\n")
+
+
+def _world_line(name: str, seen: Mapping[str, Any]) -> str:
+    steps = "" if seen["steps_until_found"] is None else f" after {seen['steps_until_found']:g} steps on the mean"
+    came = f"found in {seen['found']}{steps}, harmless in {seen['harmless']}"
+    return f"{name:<26}  {seen['worlds']} worlds: {came}, honest removed {seen['honest_removed']}"
 
 
 def _line(made: dict[str, Any], boundary: str) -> str:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from random import Random
 from typing import Any, Final
 
@@ -33,6 +33,8 @@ STEPS: Final = 300
 SECONDS_MAX: Final = 600.0
 SETTINGS: Final = replace(LONG, stages=2, replicas=3, microbatches=8, window=4, checks=CHECKS)
 LATER: Final = 200
+LARGE_GROUP: Final = 5
+"""Of which two liars are no majority."""
 IDENTITIES: Final = 50
 HONEST: Final = 5
 CROWD: Final = "x"
@@ -50,16 +52,25 @@ class Seen:
 
 
 def measure(kind: str, worlds: int, checks: float = CHECKS) -> dict[str, Any]:
+    return summed(seen_in(kind, range(1, worlds + 1), checks))
+
+
+def seen_in(kind: str, seeds: Iterable[int], checks: float = CHECKS) -> list[dict[str, Any]]:
+    """What `summed` takes, of each world."""
+    return [asdict(KINDS[kind](seed, replace(SETTINGS, checks=checks))) for seed in seeds]
+
+
+def summed(seen: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """`steps_until_found`: the mean of those worlds in which the liars were found."""
-    seen = [KINDS[kind](seed, replace(SETTINGS, checks=checks)) for seed in range(1, worlds + 1)]
-    steps = [one.steps for one in seen if one.steps is not None]
+    rows = [*seen]
+    steps = [row["steps"] for row in rows if row["steps"] is not None]
     return {
-        "worlds": worlds,
+        "worlds": len(rows),
         "found": len(steps),
         "steps_until_found": round(sum(steps) / len(steps), 1) if steps else None,
         "steps_at_most": max(steps, default=None),
-        "honest_removed": sum(one.removed for one in seen),
-        "harmless": sum(one.harmless for one in seen),
+        "honest_removed": sum(row["removed"] for row in rows),
+        "harmless": sum(row["harmless"] for row in rows),
     }
 
 
@@ -231,7 +242,8 @@ KINDS: Final[dict[str, Callable[[int, Any], Seen]]] = {
     "gradients": gradients,
     "tenth": lambda seed, settings: gradients(seed, settings, share=0.1),
     "later": lambda seed, settings: gradients(seed, settings, later=LATER),
-    "friends": lambda seed, settings: gradients(seed, settings, liars=2),
+    "friends": lambda seed, settings: gradients(seed, replace(settings, replicas=LARGE_GROUP), liars=2),
+    "majority": lambda seed, settings: gradients(seed, settings, liars=2),
     "hashes": hashes,
     "unworked": lambda seed, settings: of_core(traitor.Unworked, seed, settings),
     "accuser": lambda seed, settings: of_core(traitor.Accusing, seed, settings),

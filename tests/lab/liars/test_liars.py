@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from ftnode.lab.commands.liars import liars as command
 from ftnode.lab.hostile.lies import told
 from ftnode.lab.hostile.traitor import WAYS
-from ftnode.lab.liars import cost, liars, swarm, world
+from ftnode.lab.liars import cost, liars, swarm
 from ftnode.lab.liars.figures import ROW
 from ftnode.lab.liars.kinds import KINDS, Kind
 from ftnode.lab.liars.swarm import Ground
@@ -37,14 +37,13 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             "during": 9.0, "losses": LOSSES, "silenced": ["v1"] if kind.name == "wrong-donor" else [],
         }  # fmt: skip
 
-    def worlds(kind: str, count: int) -> dict[str, Any]:
-        done.append(f"{kind} in {count} worlds")
-        return {"worlds": count, "found": 0, "steps_until_found": None, "steps_at_most": None, "honest_removed": 0,
-                "harmless": 0}  # fmt: skip
+    def worlds(kind: str, seeds: range) -> list[dict[str, Any]]:
+        done.append(f"{kind} in {len(seeds)} worlds")
+        return [{"steps": None, "removed": 0, "harmless": False}] * len(seeds)
 
     monkeypatch.setattr(swarm, "measure", measure)
     monkeypatch.setattr(swarm, "baseline", lambda ground, steps: {"losses": LOSSES})
-    monkeypatch.setattr(world, "measure", worlds)
+    monkeypatch.setattr(virtual, "seen_in", worlds)
     monkeypatch.setattr(cost, "measure", lambda ground, steps: {"tokens": 0.02, "bytes": 0.01, "longer": 0.2,
                                                                 "steps": steps, "checked": 9})  # fmt: skip
     monkeypatch.setattr(liars, "use_template", lambda: None)
@@ -75,6 +74,28 @@ def test_it_goes_on_where_it_was_stopped_and_worlds_of_one_kind_serve_all(tmp_pa
     assert made == ["gradients in 20 worlds", "gradients-turned float32", "stopped", "gradients-noise float32"]
     assert "F1 by encoding of boundary tensors: 1 (float32)" in printed
     assert len(json.loads((tmp_path / "liars.json").read_text())["kinds"]) == 2
+
+
+def test_virtual_worlds_alone_go_on_where_they_stopped_and_leave_swarms_as_they_were(
+    tmp_path: Path, made: list[str]
+) -> None:
+    asked("--only", "two-that-agree", "--worlds", "20", "--out", str(tmp_path))
+    before, made[:] = json.loads((tmp_path / "liars.json").read_text()), []
+    words = ("--virtual", "--only", "two-that-agree", "--only", "fifty-identities", "--worlds", "50")
+    printed = asked(*words, "--out", str(tmp_path))
+    assert made == [f"friends in {n} worlds" for n in (20, 10)] + [f"majority in {n} worlds" for n in (20, 10)] + [
+        f"fifty in {n} worlds" for n in (20, 20, 10)
+    ]  # fmt: skip
+    found = json.loads((tmp_path / "liars.json").read_text())
+    assert found["kinds"][:1] == before["kinds"] and found["kinds"][1]["kind"] == "fifty-identities"
+    rows = ["two-that-agree", "two-that-agree, of three", "fifty-identities"]
+    assert [*found["virtual"]] == rows and {each["worlds"] for each in found["virtual"].values()} == {50}
+    assert [line.split("  ")[0].strip() for line in printed.splitlines()] == rows
+
+
+def test_a_kind_that_the_virtual_world_does_not_have(made: list[str]) -> None:
+    with pytest.raises(UserError, match="the virtual world has no activations-zero; it has gradients-times1000, "):
+        asked("--virtual", "--only", "activations-zero")
 
 
 def test_other_encodings_stand_apart(tmp_path: Path, made: list[str]) -> None:
@@ -110,7 +131,7 @@ def test_every_kind_has_a_name_of_its_own_and_a_lie_that_there_is() -> None:
         assert kind.real or kind.virtual
         assert not kind.told or told(f"{kind.told},order=/nowhere")
         assert kind.way in ("", *WAYS) and not (kind.told and kind.way)
-        assert kind.virtual in ("", *virtual.KINDS)
+        assert {kind.virtual, kind.outvoting} <= {"", *virtual.KINDS}
 
 
 def test_groups_are_full_and_three_hold_each_stage() -> None:
