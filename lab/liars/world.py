@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,9 +21,13 @@ def measure(kind: str, worlds: int, kept: Kept) -> dict[str, Any]:
     seen = list[dict[str, Any]]()
     for first in range(1, worlds + 1, PORTION):
         seeds = range(first, min(first + PORTION, worlds + 1))
-        seen += kept("world", (kind, seeds), lambda seeds=seeds: {"seen": liars.seen_in(kind, seeds)})["seen"]
+        seen += kept("world", (kind, seeds), partial(_portion, liars, kind, seeds))["seen"]
     found: dict[str, Any] = liars.summed(seen)
     return found
+
+
+def _portion(liars: Any, kind: str, seeds: range) -> dict[str, Any]:
+    return {"seen": liars.seen_in(kind, seeds)}
 
 
 def _virtual() -> Any:
