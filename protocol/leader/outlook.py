@@ -28,6 +28,9 @@ from ftnode.protocol.words.settings import STATE_BYTES_PER_SECOND
 from ftnode.protocol.words.types import Peer
 
 NOTHING: Mapping[Peer, float] = MappingProxyType({})
+PACE_MIN, PACE_MAX = 1e-9, 1e9
+"""Seconds for a microbatch. Nobody works outside of these, and what lies between can be computed with, whoever says
+it: sums are finite, and no quotient is by zero."""
 FORWARD = 1 / 3
 """Of a microbatch's time at a stage; a backward pass has twice as many operations."""
 
@@ -103,8 +106,12 @@ def measured(s: Situation) -> tuple[dict[Peer, float], dict[Peer, float]]:
         if seconds > 0 and stage:
             blocks.setdefault(peer, []).append(seconds)
         elif seconds > 0:
-            heads[peer] = seconds
-    return {peer: median(seconds) for peer, seconds in blocks.items()}, heads
+            heads[peer] = _bounded(seconds)
+    return {peer: _bounded(median(seconds)) for peer, seconds in blocks.items()}, heads
+
+
+def _bounded(seconds: float) -> float:
+    return min(PACE_MAX, max(PACE_MIN, seconds))
 
 
 def paces_of(
@@ -124,12 +131,13 @@ def paces_of(
     if not (tokens or known or heads):
         tokens = median(speeds.values() or [1.0])
     if tokens:
-        known = {peer: max(fastest, tokens / speed) for peer, speed in speeds.items()} | {**earlier} | known
+        said = {peer: _bounded(max(fastest, tokens / speed)) for peer, speed in speeds.items()}
+        known = said | {**earlier} | known
     head_usual = median(seconds / known.get(peer, usual) for peer, seconds in heads.items()) if heads else 1.0
     found = {}
     for peer in (*held, *able):
         block = known.get(peer, usual)
-        found[peer] = block, heads.get(peer, head_usual * block)
+        found[peer] = block, heads.get(peer, _bounded(head_usual * block))
     return found
 
 
@@ -138,4 +146,4 @@ def _line(s: Situation, peer: Peer) -> Line:
     report = s.reports.get(peer)
     size = s.settings.forward_bytes + s.settings.backward_bytes
     seconds = [one.line_seconds for one in report.stages if one.line_seconds > 0] if report is not None else []
-    return Line.of_home(size / max(seconds)) if seconds and size else NO_LINE
+    return Line.of_home(size / _bounded(max(seconds))) if seconds and size else NO_LINE

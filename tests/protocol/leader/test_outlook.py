@@ -47,6 +47,28 @@ class Measured(Held):
         return 0.4
 
 
+NONSENSE = (5e-324, 1e-310, 1e-9, 0.4, 9.9e8)
+
+
+@pytest.mark.parametrize("speed", [5e-324, 1e-310, 1.0, 1.7e308])
+@pytest.mark.parametrize("seconds", NONSENSE)
+@pytest.mark.parametrize("line", [0.0, *NONSENSE])
+def test_whatever_a_peer_says_of_its_pace_the_leader_can_compute_with_it(
+    speed: float, seconds: float, line: float
+) -> None:
+    """A member without a measured pace is taken by its word, too, and so is the head's ratio to other stages."""
+    settings = replace(SETTINGS, forward_bytes=1000, replicas=2)
+    mine = (StageReport(0, "training", 7, 0, 0, 0, 9.9e8 if seconds < 1 else 5e-324), StageReport(1, "", 7, 0, 0, 0, 0))
+    reports = {B: report(stages=mine), C: report(stages=(StageReport(2, "training", 7, 0, 0, 0, seconds, line),))}
+    everybody = standby(D, 3, tokens_per_second=speed) | standby(B, 3, tokens_per_second=speed) | standby(C, 3)
+    for reported in (reports, {C: reports[C]}, {}):
+        view = view_of((B,), (B,), (C,))
+        s = situation(view=view, reports=reported, presences=everybody, history=Steps(), settings=settings)
+        outlook = Outlook(s, LeaderMemory(), view.holders, [everybody[D]])
+        for found in (outlook.changes.best_place(name_of(D)), outlook.changes.best_wider([name_of(B), name_of(C)])):
+            assert found is None or 0 < found.worth.seconds < float("inf")
+
+
 def test_of_a_run_that_one_peer_holds_nobody_takes_more_than_half_by_its_word() -> None:
     """Somebody says that it is a million times as fast; before anything is measured, that counts."""
     view = view_of(*[(A,)] * 9)
