@@ -19,7 +19,7 @@ lost, doubled or late. Rules are those of docs/explanation/protocol.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Final, assert_never
@@ -58,7 +58,7 @@ from ftnode.protocol.views.ballot import Balloting
 from ftnode.protocol.views.election import Election
 from ftnode.protocol.views.following import Following
 from ftnode.protocol.views.peer_table import PeerTable
-from ftnode.protocol.wire.admission import objection, usable_addresses
+from ftnode.protocol.wire.admission import objection, told_addresses, usable_addresses
 from ftnode.protocol.words import effects as fx
 from ftnode.protocol.words import events as ev
 from ftnode.protocol.words import messages as ms
@@ -352,8 +352,9 @@ class Participant:
         roll = self.holder.rolls.of(start) or self.memory.roll_of(start)
         return ms.Certificate(self.view, self.following.vouches(s), known, told, proof, between, roll)
 
-    def contacts_of(self, peers: Iterable[Peer]) -> tuple[ms.Contact, ...]:
-        return tuple(ms.Contact(peer, self.peers.contacts.get(peer, ())) for peer in peers)
+    def contacts_of(self, peers: Sequence[Peer]) -> tuple[ms.Contact, ...]:
+        known = [self.peers.contacts.get(peer, ()) for peer in peers]
+        return tuple(ms.Contact(*each) for each in zip(peers, told_addresses(known)))
 
     def presence(self) -> Presence:
         """What we say of ourselves in the directory."""

@@ -28,11 +28,11 @@ from ftnode.node.links.transport import Transport
 from ftnode.node.reduction.reductions import Reductions
 from ftnode.protocol.manifest.boundary import BoundaryBytes
 from ftnode.protocol.participant import Participant
-from ftnode.protocol.wire.frames import PREFIX_BYTES, encode_frame, read_message
+from ftnode.protocol.wire.frames import PREFIX_BYTES, Oversized, encode_frame, read_message
 from ftnode.protocol.words import effects as fx
 from ftnode.protocol.words import events as ev
 from ftnode.protocol.words import messages as ms
-from ftnode.protocol.words.errors import LocalError, PeerError
+from ftnode.protocol.words.errors import PeerError
 from ftnode.protocol.words.types import Handle, Peer
 
 Decide = Callable[[ev.Event], list[fx.Effect]]
@@ -177,7 +177,7 @@ def _travels(message: ms.Message) -> bool:
     """The wire admits it."""
     try:
         read_message(encode_frame(message, 0)[PREFIX_BYTES:], 0, BoundaryBytes(0, 0))
-    except (PeerError, LocalError, OverflowError):
+    except (PeerError, Oversized, OverflowError):
         return False
     return True
 

@@ -32,6 +32,7 @@ from ftnode.node.weights.copy_fetching import CopyFetcher
 from ftnode.node.weights.donor import Exported, StateDonor
 from ftnode.node.weights.installer import Installer, wants_copies
 from ftnode.protocol.participant import Participant
+from ftnode.protocol.wire.frames import Oversized
 from ftnode.protocol.words import effects as fx
 from ftnode.protocol.words import events as ev
 from ftnode.protocol.words.codec import to_plain
@@ -93,6 +94,8 @@ class Driver:
         self._evaluated: set[int] = set()
         self.saves: tuple[int, ...] = ()
         """What the core wants on the disk before this node ends."""
+        self._unsaid = set[str]()
+        """Kinds of messages that were too large once."""
         self._stopped = ""
         self._nursery: trio.Nursery | None = None
 
@@ -215,8 +218,8 @@ class Driver:
 
     def _perform(self, effect: fx.Effect, now: float) -> None:
         match effect:
-            case fx.Send(to, message, handle):
-                self.transport.send(to, message, handle)
+            case fx.Send():
+                self._send(effect)
             case fx.Compute(task):
                 self.tasks.start(task)
             case fx.Release(handles):
@@ -274,6 +277,17 @@ class Driver:
                 self.ask_manifest(peer.id)
             case fx.Stop(reason):
                 self._stopped = reason
+
+    def _send(self, effect: fx.Send) -> None:
+        """A message may be lost on its way, and one that does not fit a frame is: others' words are in it, and must not
+        end us."""
+        try:
+            self.transport.send(effect.to, effect.message, effect.handle)
+        except Oversized as error:
+            kind = type(effect.message).__name__
+            if kind not in self._unsaid:
+                self._unsaid.add(kind)
+                log.error("%s cannot be told a message, and nobody one of this kind and size: %s", effect.to, error)
 
     def _apply(self, effect: fx.Apply, now: float) -> None:
         install = self._installs.get(effect.stage)

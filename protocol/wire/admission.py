@@ -12,7 +12,8 @@ repeated, wherever that is done, or a liar could make honest peers look like lia
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Final
 
 from ftnode.protocol.words import messages as ms
@@ -51,8 +52,14 @@ BETWEEN_MAX: Final = 8
 """Views that come along with a certificate."""
 SIGNATURE_MAX: Final = 88
 """64 bytes of Ed25519 in base64."""
+HOLDINGS_MAX: Final = 4096
+"""Places of a view, of all stages and the voters. With names of PEER_ID_MAX letters they are a quarter of a frame."""
 ADDRESSES_MAX: Final = 32
 ADDRESS_TEXT_MAX: Final = 512
+ADDRESSES_BYTES_MAX: Final = 4096
+"""Of one peer. Those of a node are 16 at most, with its card."""
+CONTACTS_BYTES_MAX: Final = 1 << 18
+"""Of all peers in one message of ours, each with its part of it: a frame must hold what many have said."""
 WAITS_ON_GROUPS_MAX: Final = 8
 """Of how many members of groups one peer says that it waits for them."""
 PEER_ID_MAX: Final = 64
@@ -139,6 +146,8 @@ def well_formed(view: View, settings: Settings) -> bool:
         and 0 <= view.lineage.order < NUMBER_MAX
         and all(0 <= epoch <= view.number for epoch in view.epochs)
         and all(len(set(group)) == len(group) <= GROUP_MAX for group in groups)
+        and sum(map(len, groups)) <= HOLDINGS_MAX
+        and all(len(peer.id) <= PEER_ID_MAX and peer.id.isascii() for group in groups for peer in group)
         and view.leader in view.voters
         and set(view.voters) <= set(view.members())
         and len(view.reason) <= REASON_MAX
@@ -195,8 +204,17 @@ def sensible_words(case: ms.Convicted, settings: Settings) -> bool:
 
 
 def usable_addresses(addresses: tuple[str, ...]) -> tuple[str, ...]:
-    """As many as are worth remembering of one peer."""
-    return tuple(address for address in addresses[:ADDRESSES_MAX] if len(address) <= ADDRESS_TEXT_MAX)
+    """As many as are worth remembering of one peer. Multiaddrs and cards have ASCII letters alone."""
+    fit = [each for each in addresses[:ADDRESSES_MAX] if len(each) <= ADDRESS_TEXT_MAX and each.isascii()]
+    sizes = accumulate(map(len, fit))
+    return tuple(address for address, size in zip(fit, sizes) if size <= ADDRESSES_BYTES_MAX)
+
+
+def told_addresses(known: Sequence[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
+    """What one message says of those that are known of each of several peers: all of them, since a card is for the
+    whole list, or none where they take more than their part."""
+    room = CONTACTS_BYTES_MAX // max(1, len(known))
+    return (addresses if sum(map(len, addresses)) <= room else () for addresses in known)
 
 
 def _number(value: int, limit: int = NUMBER_MAX) -> bool:

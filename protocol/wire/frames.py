@@ -22,7 +22,7 @@ import msgpack
 from ftnode.protocol.manifest.boundary import BoundaryBytes, sound_scales, sound_tokens
 from ftnode.protocol.wire.decoder import Limits, decode
 from ftnode.protocol.words.codec import from_tagged, tagged
-from ftnode.protocol.words.errors import LocalError, PeerError
+from ftnode.protocol.words.errors import FtnodeError, PeerError
 from ftnode.protocol.words.messages import MESSAGES, Boundary, Commit, Message
 from ftnode.protocol.words.types import Version
 
@@ -142,11 +142,15 @@ TRANSFERS: Final[dict[str, type]] = {
 }
 
 
+class Oversized(FtnodeError):
+    """What others have told makes a message of ours larger than a frame."""
+
+
 def encode_frame(message: Framed, payload_bytes: int = 0) -> bytes:
-    """Prefix and header; the caller writes the payload behind it."""
+    """Prefix and header; the caller writes the payload behind it. Raises Oversized."""
     header: bytes = msgpack.packb(tagged(message), use_bin_type=True)
     if len(header) > HEADER_BYTES_MAX:
-        raise LocalError(f"{type(message).__name__} of {len(header)} bytes does not fit a frame")
+        raise Oversized(f"{type(message).__name__} of {len(header)} bytes does not fit a frame")
     return _PREFIX.pack(len(header), payload_bytes) + header
 
 

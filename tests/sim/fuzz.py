@@ -24,10 +24,10 @@ from random import Random
 from ftnode.lab.hostile.vocabulary import Vocabulary
 from ftnode.protocol.manifest.boundary import BoundaryBytes
 from ftnode.protocol.step.routes import route
-from ftnode.protocol.wire.frames import PREFIX_BYTES, encode_frame, read_message
+from ftnode.protocol.wire.frames import PREFIX_BYTES, Oversized, encode_frame, read_message
 from ftnode.protocol.words import effects as fx
 from ftnode.protocol.words import messages as ms
-from ftnode.protocol.words.errors import LocalError, PeerError
+from ftnode.protocol.words.errors import PeerError
 from ftnode.protocol.words.events import Leave
 from ftnode.protocol.words.types import Attempt, Direction, Peer
 from ftnode.protocol.words.view import View
@@ -343,7 +343,7 @@ class Fuzz:
         tensor_bytes = BOUNDARY_BYTES if isinstance(message, ms.Boundary) else 0
         try:
             read = read_message(encode_frame(message, tensor_bytes)[PREFIX_BYTES:], tensor_bytes, SIZES)
-        except (PeerError, LocalError, OverflowError):
+        except (PeerError, Oversized, OverflowError):
             self.outcome.refused += 1
             return
         if self.world.seals.objection(host.peer, read):

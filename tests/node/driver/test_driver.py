@@ -25,7 +25,7 @@ from ftnode.node.weights.installer import Installer, InstallOutcome
 from ftnode.protocol.chronicle import Chronicle
 from ftnode.protocol.participant import Participant
 from ftnode.protocol.picture import Picture
-from ftnode.protocol.wire.frames import StateHeader
+from ftnode.protocol.wire.frames import HEADER_BYTES_MAX, StateHeader, encode_frame
 from ftnode.protocol.words import effects as fx
 from ftnode.protocol.words import events as ev
 from ftnode.protocol.words.messages import Boundary, Commit, Donor, Plan, Suspect
@@ -271,6 +271,23 @@ def test_what_strangers_say_has_no_more_than_its_share_of_the_trace(tmp_path: Pa
     assert [record["k"] for record in records].count("left_out") == 1
     events = [record["e"][0] for record in records if record["k"] == "event"]
     assert events == ["Received", "LinkUp", "DirectoryLost", "Leave"]
+
+
+def test_a_message_that_does_not_fit_a_frame_is_lost_and_the_node_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What others told is in it. It is said once."""
+    hands, said = Hands(tmp_path), list[bytes]()
+
+    def send(to: Peer, message: Any, handle: Handle | None) -> None:
+        said.append(encode_frame(message))
+
+    hands.transport.send = send  # type: ignore[attr-defined]
+    small, large = (Suspect("l", 0, ME, "silent", "x" * size) for size in (10, HEADER_BYTES_MAX))
+    hands.core.effects[ev.LinkUp] = [fx.Send(OTHER, message, None) for message in (large, large, small)]
+    hands.run(ev.LinkUp(OTHER))
+    assert said == [encode_frame(small)]
+    assert caplog.text.count("does not fit a frame") == 1
 
 
 class Shelf:

@@ -19,14 +19,16 @@ from ftnode.protocol.views.ballot import Balloting
 from ftnode.protocol.views.succession import fork, next_view, restart
 from ftnode.protocol.wire.admission import (
     BALLOTS_MAX,
+    GROUP_MAX,
     LISTED_MAX,
     NUMBER_MAX,
+    PEER_ID_MAX,
     REASON_MAX,
     objection,
     sensible_presence,
     well_formed,
 )
-from ftnode.protocol.wire.frames import encode_frame, read_message
+from ftnode.protocol.wire.frames import HEADER_BYTES_MAX, encode_frame, read_message
 from ftnode.protocol.words import effects as fx
 from ftnode.protocol.words import events as ev
 from ftnode.protocol.words import messages as ms
@@ -188,6 +190,48 @@ def test_what_a_certificate_names(view: View, member: bool) -> None:
         next_view(view, LEADER, {PEERS[3]}, (), {3: PEERS[4]}, (), "because"),
     ):
         assert well_formed(later, SETTINGS)
+
+
+CROWD = tuple(Peer(f"{number}".rjust(52, "p"), 1) for number in range(200))
+LONG_LISTS = [
+    tuple(f"{number:04}" * 128 for number in range(32)),
+    tuple(f"{number:04}" + chr(0x1F600) * 508 for number in range(32)),
+]
+
+
+@pytest.mark.parametrize("size", [24, 200])
+@pytest.mark.parametrize("addresses", LONG_LISTS, ids=["long", "of four bytes a letter"])
+def test_the_addresses_that_a_member_tells_of_all_others_fit_into_what_we_say(
+    size: int, addresses: tuple[str, ...]
+) -> None:
+    """It takes several messages for it; each is repeated in every certificate and offer of ours."""
+    crowd = CROWD[:size]
+    view = replace(VIEW, number=4, holders=(VIEW.holders[0], (MEMBER, *crowd), *VIEW.holders[2:]))
+    core = participant(MEMBER)
+    core.install(view)
+    told = [ms.Contact(peer, addresses) for peer in (*crowd, OTHER)]
+    few = (ms.Certificate(view, False, tuple(told[at : at + 8])) for at in range(0, len(told), 8))
+    assert hears(core, *(said(LEADER, certificate) for certificate in few)) == []
+    assert (crowd[0] in core.peers.contacts) == addresses[0].isascii()
+
+
+@pytest.mark.parametrize("name", ["p" * (PEER_ID_MAX + 1), chr(0x1F600)])
+def test_a_view_names_nobody_in_more_bytes_than_a_peer_id_has(name: str) -> None:
+    group = (*VIEW.holders[1], Peer(name, 1))
+    assert not well_formed(replace(VIEW, holders=(VIEW.holders[0], group, *VIEW.holders[2:])), SETTINGS)
+
+
+def test_a_view_has_as_many_places_as_a_frame_holds() -> None:
+    crowd = tuple(Peer(f"{number}".rjust(PEER_ID_MAX, "p"), 1) for number in range(GROUP_MAX - 1))
+    settings = replace(SETTINGS, stages=15)
+
+    def crowded(stages: int) -> View:
+        full = [(LEADER, *crowd) if stage < stages else (LEADER,) for stage in range(16)]
+        return replace(VIEW, holders=tuple(full), voters=(LEADER,), epochs=(0,) * 16, reason="r" * REASON_MAX)
+
+    assert well_formed(crowded(7), settings) and not well_formed(crowded(8), settings)
+    whole = ms.Certificate(crowded(7), True, tuple(ms.Contact(peer, ()) for peer in (LEADER, *crowd)))
+    assert len(encode_frame(whole)) < HEADER_BYTES_MAX
 
 
 def test_a_lineage_whose_name_nobody_could_repeat_is_let_in_nowhere() -> None:
