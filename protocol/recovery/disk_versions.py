@@ -89,17 +89,27 @@ def _counted(digests: Mapping[Peer, str]) -> tuple[str, tuple[Peer, ...]]:
 def common(known: Mapping[Peer, Iterable[Snapshot]], settings: Settings) -> list[CommonVersion]:
     """Every version that all stages can be brought to, best first: the newest, less the steps of learning that it
     costs to rebuild stages. A snapshot of an earlier step is exact; a rebuilt stage never is."""
-    found = []
+    found, looked_at = [], dict[frozenset[int], tuple[tuple[int, ...], float] | None]()
     for version, kept in _by_version(known).items():
-        missing = tuple(stage for stage in range(settings.stage_count) if stage not in kept)
-        available = Available(version.step, frozenset(), {}, kept)
-        rungs = {stage: filled_from(stage, available, settings)[0] for stage in missing}
-        if None not in rungs.values():
-            lost = sum(
-                steps_lost(stage, rung, settings, before=before) for before, (stage, rung) in enumerate(rungs.items())
-            )
-            found.append(CommonVersion(version, kept, missing, lost))
+        stages = frozenset(kept)
+        if stages not in looked_at:  # liars tell of very many versions, and hardly of as many sets of stages
+            looked_at[stages] = _rebuilt(stages, version.step, settings)
+        if (rebuilt := looked_at[stages]) is not None:
+            found.append(CommonVersion(version, kept, *rebuilt))
     return sorted(found, key=lambda one: (one.lost - one.version.step, one.version.commit))
+
+
+def _rebuilt(kept: frozenset[int], step: int, settings: Settings) -> tuple[tuple[int, ...], float] | None:
+    """The stages that are missing beside these, and the steps of learning that it costs to rebuild them; None where
+    that cannot be. `step`: of any version that was committed."""
+    available, lost = Available(step, frozenset(), {}, kept), list[float]()
+    missing = tuple(stage for stage in range(settings.stage_count) if stage not in kept)
+    for before, stage in enumerate(missing):
+        rung, _, _ = filled_from(stage, available, settings)
+        if rung is None:
+            return None
+        lost.append(steps_lost(stage, rung, settings, before=before))
+    return missing, sum(lost)
 
 
 def within(found: Iterable[CommonVersion], highest: int, settings: Settings) -> list[CommonVersion]:

@@ -10,7 +10,9 @@ from time import process_time
 import pytest
 
 from ftnode.protocol.participant import Participant
+from ftnode.protocol.recovery import disk_versions
 from ftnode.protocol.recovery.disk_versions import JUMP_MAX, common, credible_step, kept_of, number_after, within
+from ftnode.protocol.recovery.rungs import Available, Choice, filled_from
 from ftnode.protocol.views.succession import fork, genesis, restart
 from ftnode.protocol.wire.admission import objection
 from ftnode.protocol.words.codec import from_tagged, tagged
@@ -98,6 +100,26 @@ def test_one_liar_names_no_step_that_others_must_wait_for() -> None:
     assert credible_step(known, common(known, SETTINGS)) == 20
     assert credible_step(two, common(two, SETTINGS)) == 90, "two say so"
     assert credible_step(alone, common(alone, SETTINGS)) == 90, "it is possible"
+
+
+def test_of_very_many_versions_each_set_of_stages_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the head among them, which cannot be rebuilt, and without. Else 256 strangers would take a leader of 32
+    stages a second at each heartbeat of a restart."""
+    looked = list[int]()
+
+    def counted(stage: int, available: Available, settings: Settings) -> Choice:
+        looked.append(stage)
+        return filled_from(stage, available, settings)
+
+    monkeypatch.setattr(disk_versions, "filled_from", counted)
+    settings, told = replace(SETTINGS, stages=32), dict[Peer, tuple[Snapshot, ...]]()
+    for i in range(64):
+        steps = range(1, 33)
+        pairs = [snapshot(stage, step, f"b{i}-{step}") for step in steps for stage in (0, 1 + step % 4)]
+        told[Peer(f"p{i}", 1)] = (*pairs, *(snapshot(1, step, f"c{i}-{step}") for step in steps))
+    found = common(told, settings)
+    assert len(found) == 64 * 32 and {len(one.missing) for one in found} == {31}
+    assert len(looked) == 4 * 31 + 1
 
 
 def test_what_many_liars_tell_of_is_looked_at_once() -> None:
