@@ -48,6 +48,7 @@ from ftnode.node.links.reachability import Reach, Reachability
 from ftnode.node.links.relaying import Relaying
 from ftnode.node.links.streams import at_most
 from ftnode.node.links.transport import Transport
+from ftnode.node.links.undigested import keep_running
 from ftnode.node.machine.gradient_memory import GradientMemory
 from ftnode.node.machine.snapshot_memory import SnapshotMemory
 from ftnode.node.machine.tensor_slots import Arena
@@ -302,7 +303,7 @@ class Node:
         await self.relaying.service.serve()
         await self.p2pd.serve(SEEN_PROTOCOL, seen_handler(self.p2pd))
         await self.p2pd.serve(MANIFEST_PROTOCOL, manifest_handler(self.book, self._leads))
-        nursery.start_soon(self.spreading.run)
+        nursery.start_soon(keep_running, "the exchange of manifests", self.spreading.run)
         nursery.start_soon(self._watch_vouchers)
         await self._share_files(nursery)
         self._note_running()
@@ -312,10 +313,10 @@ class Node:
         self.speaking.say("log", f"{config.log_directory}")
         await self.observer.start(nursery)
         nursery.start_soon(self.directory.run)
-        nursery.start_soon(self.reachability.run)
-        nursery.start_soon(self.relaying.run)
-        nursery.start_soon(self._mover().run)
-        nursery.start_soon(self.dead_connections.run)
+        nursery.start_soon(keep_running, "the look at who reaches us", self.reachability.run)
+        nursery.start_soon(keep_running, "relaying", self.relaying.run)
+        nursery.start_soon(keep_running, "the move of circuits", self._mover().run)
+        nursery.start_soon(keep_running, "the look at connections", self.dead_connections.run)
         nursery.start_soon(self.departure.watch_the_end)
         nursery.start_soon(self._give_up_alone)
         nursery.start_soon(self._watch_p2pd)
