@@ -19,7 +19,7 @@ import torch
 from ftnode.models import llama
 from ftnode.models.config import ModelConfig
 from ftnode.node.compute.config import ComputeConfig, config_from_dict
-from ftnode.node.compute.exports import EXPORTS_MAX
+from ftnode.node.compute.exports import EXPORTS_MAX, Exports
 from ftnode.node.compute.state_shape import gradient_numbers
 from ftnode.node.machine.gradient_memory import GradientMemory
 from tests.node.compute.computing import (
@@ -434,3 +434,25 @@ def test_a_state_with_its_optimiser_is_read_to_the_end_though_the_stage_moves_on
         swarm.call("export_end", export=one["export"])
     with pytest.raises(Refused, match="of step 3, not 1"):
         swarm.call("export_begin", stage=1, step=1, parts="all")
+
+
+@pytest.mark.parametrize("want", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+def test_a_reader_for_whom_there_is_no_memory_costs_the_stage_nothing(
+    want: Exception, config: ComputeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swarm, undisturbed = direct(config), direct(config)
+    for each in (swarm, undisturbed):
+        train(each, 1)
+    begun = swarm.call("export_begin", stage=1, step=1, parts="all")
+
+    def full(self: Exports, flat: torch.Tensor) -> list[bytes]:
+        raise want
+
+    with monkeypatch.context() as while_full:
+        while_full.setattr(Exports, "_raw", full)
+        train(swarm, 2)
+    train(undisturbed, 2)
+    assert exported(swarm, 1, 2, "all") == exported(undisturbed, 1, 2, "all")
+    with pytest.raises(Refused, match="moved on from step 1"):
+        swarm.call("export_chunk", export=begun["export"], index=0, slot=0)
+    swarm.call("export_end", export=begun["export"])
