@@ -219,7 +219,7 @@ class Worker:
                 _log.exception("%s failed", command.get("op"))
             failure = _failure(self._backend, error, stage)
         if failure["kind"] == "oom" and command.get("op") in READS:
-            failure["kind"] = "fault"
+            failure["kind"] = "broken"
         elif failure["kind"] == "oom" and stage >= 0:
             # Outside of the handler, whose frames hold the stage's tensors. All other stages go on with this memory.
             self._backend.forget(stage)
@@ -233,7 +233,7 @@ def _failure(backend: Backend | None, error: Exception, stage: int) -> dict[str,
     elif isinstance(error, MemoryError) or (backend is not None and backend.out_of_memory(error)):
         kind = "oom"
     else:
-        kind = "invalid" if isinstance(error, ValueError | TypeError | KeyError | LocalError) else "fault"
+        kind = "invalid" if isinstance(error, ValueError | TypeError | KeyError | LocalError) else "broken"
     return {"kind": kind, "reason": str(error) or type(error).__name__, "stage": stage}
 
 

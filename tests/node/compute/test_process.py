@@ -456,3 +456,25 @@ def test_a_reader_for_whom_there_is_no_memory_costs_the_stage_nothing(
     with pytest.raises(Refused, match="moved on from step 1"):
         swarm.call("export_chunk", export=begun["export"], index=0, slot=0)
     swarm.call("export_end", export=begun["export"])
+
+
+def test_what_is_wrong_with_numbers_of_others_is_told_from_what_nobody_expects(
+    config: ComputeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swarm = direct(config)
+    common = {"stage": 1, "step": 0, "commit": "c0", "attempt": ATTEMPT, "parts": "weights", "rate_factor": 1.0}
+    size = 4 * swarm.backend.config.chunk_numbers  # type: ignore[attr-defined]
+    swarm.call("install_begin", **common)
+    swarm.numbers(0)[:] = np.nan
+    with pytest.raises(Refused, match="not finite") as refused:
+        swarm.call("install_chunk", stage=1, index=0, weight=1.0, slot=0, length=size)
+    assert refused.value.kind == "fault"
+
+    def fails(self: Exports, *given: object) -> None:
+        raise RuntimeError("CUDA error: unspecified launch failure")
+
+    swarm.call("initialise", stage=1, commit="c0")
+    monkeypatch.setattr(Exports, "begin", fails)
+    with pytest.raises(Refused, match="launch failure") as refused:
+        swarm.call("export_begin", stage=1, step=0, parts="weights")
+    assert refused.value.kind == "broken"
