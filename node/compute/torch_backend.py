@@ -117,6 +117,15 @@ class TorchStages:
         known = isinstance(error, torch.OutOfMemoryError | MemoryError)
         return known or any(words in str(error) for words in OUT_OF_MEMORY)
 
+    def is_sick(self) -> bool:
+        """After some errors a card tells its process nothing but these (CUDA Runtime API, Error Handling)."""
+        try:
+            if self._device.type == "cuda":
+                torch.cuda.synchronize(self._device)
+        except RuntimeError:
+            return True
+        return False
+
     # What a node should know before it claims a stage.
 
     def ready(self) -> Answer:
