@@ -193,7 +193,11 @@ class ComputeGroup:
         first, must be carried out before what it says of them next."""
         device = f"on {self._members[number].config.device}: " if len(self._members) > 1 else ""
         self._up.discard(number)
-        if not self._up or not self._begun:
+        if not self._begun:  # those that are ready already say so once
+            self._ready.pop(number, None)
+            self._on_lost(f"{device}{reason}")
+            return
+        if not self._up:
             self._forget_all()
             self._on_lost(f"{device}{reason}")
             return

@@ -216,6 +216,28 @@ def test_nobody_is_ready_before_all_are(monkeypatch: pytest.MonkeyPatch) -> None
     assert [each["tokens_per_second"] for each in made.ready[0]] == [1.0, 2.0]
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_one_that_starts_at_its_second_try_is_waited_for(monkeypatch: pytest.MonkeyPatch, again: bool) -> None:
+    """The other one, which was ready before, says so once."""
+    made = Group(monkeypatch, 10.0, 10.0)
+    if again:
+        made.group.restart("a command failed")
+        made.members[1].on_ready({"tokens_per_second": 10.0, "memory_free": 100, "device": "cuda:1"})
+    else:
+        for member in made.members:
+            member.on_lost("the process ended")
+        made.members[1].on_ready({"tokens_per_second": 10.0, "memory_free": 100, "device": "cuda:1"})
+    made.ready.clear()
+    made.members[0].on_lost("it did not start within 120 s")
+    assert made.ready == [] and made.lost[-1] == "on cuda:0: it did not start within 120 s"
+    made.post("initialise", stage=1, commit="c")
+    assert isinstance(made.answers[0], ComputeError) and made.answers[0].kind == "lost"
+    made.members[0].on_ready({"tokens_per_second": 10.0, "memory_free": 100, "device": "cuda:0"})
+    assert [each["memory_free"] for each in made.ready.pop()] == [100, 100]
+    made.post("initialise", stage=1, commit="c")
+    assert sum(len(member.orders) for member in made.members) == 1
+
+
 def test_one_that_ends_costs_its_stages_and_no_other(pair: Group) -> None:
     for stage in (0, 1, 2):
         pair.post("initialise", stage=stage, commit="c")
