@@ -439,6 +439,7 @@ class Node:
             manifest.run_id, self.me, self.gradients, self.compute, self.transport, self._may_borrow,
             manifest.pipeline.sums, self.p2pd.relay_of,
             PartSeals(manifest.run_id, identity.sign, verify) if manifest.trust.checks else None,
+            self.settings.sum_seconds,
         )  # fmt: skip
 
     def _may_send_tensors(self, peer: Peer) -> bool:
