@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 
 import trio
 
-from ftnode.node.home.identity import peer_id_bytes, peer_id_text
+from ftnode.node.home.identity import any_peer_id_bytes, peer_id_bytes, peer_id_text
 from ftnode.node.home.waiting import spoken
 from ftnode.node.links import p2pd_messages as messages
 from ftnode.node.links.bandwidth import Bandwidth
@@ -200,7 +200,7 @@ class P2pd:
     async def _dial(self, peer_id: str, addresses: Sequence[bytes], seconds: float) -> None:
         """Done as soon as there is a connection, also when the peer comes to us while p2pd still tries old
         addresses."""
-        request = messages.connect(peer_id_bytes(peer_id), addresses, ceil(seconds))
+        request = messages.connect(_raw(peer_id), addresses, ceil(seconds))
         failure: P2pdError | None = None
 
         async def ask(scope: trio.CancelScope) -> None:
@@ -237,7 +237,7 @@ class P2pd:
 
     async def open(self, peer_id: str, protocol: str, seconds: float) -> trio.SocketStream:
         """A stream to a connected peer that speaks `protocol`. Raises P2pdError."""
-        request = messages.stream_open(peer_id_bytes(peer_id), protocol, ceil(seconds))
+        request = messages.stream_open(_raw(peer_id), protocol, ceil(seconds))
         stream, response = await self._exchange(request, seconds)
         return self._ours(stream, protocol, response.address)
 
@@ -272,7 +272,7 @@ class P2pd:
         now (see `arrival`)."""
         if it_comes:
             newest(self._coming, peer_id, trio.current_time() + COMING_SECONDS, COMING_MAX)
-        await self._ask(messages.disconnect(peer_id_bytes(peer_id)), CONTROL_SECONDS)
+        await self._ask(messages.disconnect(_raw(peer_id)), CONTROL_SECONDS)
 
     async def _ask(self, request: bytes, seconds: float) -> messages.Response:
         stream, response = await self._exchange(request, seconds)
@@ -336,6 +336,7 @@ class P2pd:
             with trio.fail_after(CONTROL_SECONDS):
                 info = messages.read_stream_info(await read_message(stream))
             peer_id, handler = peer_id_text(info.peer_id), self._handlers[info.protocol]
+            peer_id_bytes(peer_id)  # libp2p knows other kinds of keys, and nobody of ours has one
             if self._streams[peer_id] >= PEER_STREAMS_MAX:
                 raise ValueError(f"{peer_id} has {PEER_STREAMS_MAX} streams open")
         except (*STREAM_ERRORS, ValueError, KeyError) as error:
@@ -383,6 +384,14 @@ def _host_flags(listen: Sequence[str], announce: Sequence[str], map_ports: bool)
     if announce:
         flags.append(f"-announceAddrs={','.join(announce)}")
     return flags
+
+
+def _raw(peer_id: str) -> bytes:
+    """Raises P2pdError for what is no PeerId."""
+    try:
+        return any_peer_id_bytes(peer_id)
+    except ValueError as error:
+        raise P2pdError(f"{peer_id[:60]!r} is no PeerId: {error}") from None
 
 
 def _last_line(path: Path) -> str:
