@@ -29,6 +29,7 @@ from ftnode.node.links.link import HANDSHAKE_SECONDS, Link, LinkBroken, LinkDial
 from ftnode.node.links.newest import newest
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.links.peer_lines import PeerLog
+from ftnode.node.links.redials import Redials
 from ftnode.node.links.seals import Seals, cannot_sign
 from ftnode.node.links.sending_pace import SharedLine
 from ftnode.node.links.streams import STREAM_ERRORS, FrameReader, carry_bulk, write_frame
@@ -128,7 +129,7 @@ class Transport:
         self._links: dict[Peer, Link] = {}
         self._inbound: dict[tuple[str, str], trio.CancelScope] = {}
         self._probing: set[Peer] = set()
-        self._strikes = Strikes()
+        self._strikes, self._redials = Strikes(), Redials()
         self._told = PeerLog(log)
         self._nursery: trio.Nursery | None = None
         self._dial = LinkDialer(p2pd, run, nonce, lambda: self._own_addresses, self.where, self._learn, punch, way)
@@ -320,19 +321,24 @@ class Transport:
         return None
 
     async def _run_link(self, link: Link) -> None:
-        came_up = False
+        up_since: float | None = None
 
         def on_up() -> None:
-            nonlocal came_up
-            came_up = True
+            nonlocal up_since
+            up_since = trio.current_time()
             self._deliver(LinkUp(link.peer))
             if self._nursery is not None:
                 self._nursery.start_soon(self._look, link.peer)
 
-        verdict = await link.run(self._dial, on_up, self._talks_to_another_life(link.peer))
+        pause = self._redials.pause(link.peer.id, trio.current_time())
+        verdict = await link.run(self._dial, on_up, self._talks_to_another_life(link.peer), pause)
         del self._links[link.peer]
         self._report(link.peer, verdict)
-        if came_up and not verdict.refused and link.peer not in self._links:
+        if up_since is None or verdict.refused:
+            return
+        now = trio.current_time()
+        self._redials.ended(link.peer.id, now - up_since, now)
+        if link.peer not in self._links:
             self._link(link.peer)  # one redial tells whether it is gone or was only cut off
 
     async def _look(self, peer: Peer) -> None:
