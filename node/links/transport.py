@@ -408,6 +408,9 @@ class Transport:
         except PeerError as error:
             self.strike(peer_id, str(error))
             return
+        except P2pdError as error:  # our own, which the peer cannot help
+            self._told.say(logging.INFO, peer_id, f"the greeting of {peer_id} is not answered: {error}")
+            return
         if hello is None or hello.lane == PROBE_LANE:
             return
         if hello.lane == TENSOR_LANE:
