@@ -139,6 +139,9 @@ class P2pd:
             await daemon._wait_until_ready(output)
             daemon._lifeline = await daemon._request(messages.stay_connected(), CONTROL_SECONDS)
             nursery.start_soon(trio.serve_listeners, daemon._dispatch, [await daemon._listen()])
+        except P2pdError as error:
+            daemon.close()
+            raise unanswered(error) from None
         except BaseException:
             daemon.close()
             raise
@@ -363,6 +366,11 @@ class P2pd:
 
 def _say_only(peer_id: str, reason: str) -> None:
     log.warning("peer %s broke the protocol: %s", peer_id, reason)
+
+
+def unanswered(error: P2pdError) -> UserError:
+    """For who starts a node, of which p2pd is a part: on a machine that is overloaded it may take too long."""
+    return UserError(f"p2pd does not answer ({error}); see what else this machine does, and try again", 69)
 
 
 def p2pd_binary() -> Path:

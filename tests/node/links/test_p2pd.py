@@ -89,6 +89,24 @@ def test_a_broken_invariant_in_a_handler_ends_the_node(tmp_path: Path) -> None:
     assert caught.value.subgroup(LocalError) is not None
 
 
+def test_one_that_does_not_answer_at_its_start_is_a_line_for_people(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is there, and takes too long for what it is asked next."""
+
+    async def no_answer(_self: P2pd, _request: bytes, _seconds: float) -> trio.SocketStream:
+        raise P2pdError("no answer within 5 s")
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            with pytest.raises(UserError, match="no answer within 5 s"):
+                await P2pd.start(nursery, take_identity(tmp_path).path)
+            nursery.cancel_scope.cancel()
+
+    monkeypatch.setattr(P2pd, "_request", no_answer)
+    limited(main)
+
+
 def test_streams_both_ways(tmp_path: Path) -> None:
     async def main() -> None:
         async with daemon(tmp_path) as here, daemon(tmp_path) as there:
