@@ -60,6 +60,8 @@ log = logging.getLogger(__name__)
 
 OPEN_SECONDS: Final = 5.0
 LINKS_MAX: Final = 512
+"""At a time. Where there are so many, the one that was used longest ago of those to peers who are no members gives way
+to another: else whoever has that many names would keep members from each other."""
 PEERS_MAX: Final = 4096
 """Of whom addresses and lives are remembered; the longest unmentioned are forgotten first."""
 
@@ -127,6 +129,7 @@ class Transport:
         """PeerIds that the core asked for. What others only say of themselves is dialled where we have met them."""
         self._lives: dict[str, int] = {}
         self._links: dict[Peer, Link] = {}
+        """Whom we have talked to last comes last."""
         self._inbound: dict[tuple[str, str], trio.CancelScope] = {}
         self._probing: set[Peer] = set()
         self._strikes, self._redials = Strikes(), Redials()
@@ -298,8 +301,9 @@ class Transport:
         """The link to `peer`, dialled when there is none. None when there may be none: LinkDown was delivered."""
         if self._nursery is None or peer == self._me:
             raise LocalError("the transport has not started" if self._nursery is None else "a link to ourselves")
-        link = self._links.get(peer)
+        link = self._links.pop(peer, None)
         if link is not None:
+            self._links[peer] = link
             return link
         verdict = self._forbidden(peer)
         if verdict is not None:
@@ -316,9 +320,16 @@ class Transport:
             return LinkBroken("banned")
         if self._book is not None and not self._book.admits(peer.id):
             return LinkBroken("it is not on the run's list")
-        if len(self._links) >= LINKS_MAX:
+        if len(self._links) >= LINKS_MAX and not self._gives_way():
             return LinkBroken(f"there are {LINKS_MAX} links already")
         return None
+
+    def _gives_way(self) -> bool:
+        """Whether there was a link that can be spared, which ends."""
+        spared = next((peer for peer in self._links if not self._attention.knows(peer)), None)
+        if spared is not None:
+            self._links.pop(spared).fail(LinkBroken("other peers need the link"))
+        return spared is not None
 
     async def _run_link(self, link: Link) -> None:
         up_since: float | None = None
@@ -332,9 +343,11 @@ class Transport:
 
         pause = self._redials.pause(link.peer.id, trio.current_time())
         verdict = await link.run(self._dial, on_up, self._talks_to_another_life(link.peer), pause)
-        del self._links[link.peer]
+        gave_way = self._links.get(link.peer) is not link
+        if not gave_way:
+            del self._links[link.peer]
         self._report(link.peer, verdict)
-        if up_since is None or verdict.refused:
+        if up_since is None or verdict.refused or gave_way:
             return
         now = trio.current_time()
         self._redials.ended(link.peer.id, now - up_since, now)
