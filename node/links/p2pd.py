@@ -51,6 +51,8 @@ OWN_DIAL_SECONDS = 0.25
 COMING_SECONDS = 1.0
 COMING_MAX = 256
 INBOUND_STREAMS_MAX = 1024
+STRANGERS_STREAMS_MAX = 512
+"""Of all of them, of peers that are not known: they may keep two for each name, and names cost nothing."""
 PEER_STREAMS_MAX = 128
 """Of one peer: a lane or two, and a reduction for each stage that we both hold."""
 SOCKET_BUFFER_BYTES = 1 << 21
@@ -81,6 +83,8 @@ class P2pd:
         self.died = trio.Event()
         self.strike: Callable[[str, str], None] = _say_only
         """Told of (PeerId, reason) when what a peer sends on a stream is worth a strike."""
+        self.knows: Callable[[str], bool] = lambda peer_id: True
+        """Whether a PeerId is a member of the run."""
         self.offline = False
         """This machine has no way to anybody now."""
         self.gate = DialGate(trio.current_time)
@@ -93,7 +97,8 @@ class P2pd:
         self._told = PeerLog(log)
         self._streams: Counter[str] = Counter()
         """PeerId → its inbound streams."""
-        self._inbound = 0
+        self._inbound = self._strangers = 0
+        """Streams, and those of them that peers have who were not known when they opened them."""
         self._coming: dict[str, float] = {}
         """PeerId → until when it is not dialled, since it dials us."""
         self._relays: WeakKeyDictionary[trio.SocketStream, str] = WeakKeyDictionary()
@@ -342,10 +347,17 @@ class P2pd:
             peer_id_bytes(peer_id)  # libp2p knows other kinds of keys, and nobody of ours has one
             if self._streams[peer_id] >= PEER_STREAMS_MAX:
                 raise ValueError(f"{peer_id} has {PEER_STREAMS_MAX} streams open")
+            stranger = not self.knows(peer_id)
+            if stranger and self._strangers >= STRANGERS_STREAMS_MAX:
+                raise ValueError(f"{peer_id} is no member, and such peers have {self._strangers} streams open")
         except (*STREAM_ERRORS, ValueError, KeyError) as error:
             self._told.say(logging.INFO, "", f"inbound stream dropped: {error}")
         else:
-            await self._hand_over(peer_id, info, handler, stream)
+            self._strangers += stranger
+            try:
+                await self._hand_over(peer_id, info, handler, stream)
+            finally:
+                self._strangers -= stranger
         finally:
             self._inbound -= 1
             await trio.aclose_forcefully(stream)
