@@ -256,6 +256,13 @@ def peer_id_text(peer_id: bytes) -> str:
     return text
 
 
+def any_peer_id_bytes(peer_id: str) -> bytes:
+    """The inverse of `peer_id_text`, whatever kind of key it is of: p2pd lets in who has another kind than ours. Raises
+    ValueError."""
+    data: bytes = base58.b58decode(peer_id)
+    return data
+
+
 def peer_id_bytes(peer_id: str) -> bytes:
     """The binary form of an Ed25519 PeerId. Raises ValueError for anything else."""
     if len(peer_id) > PEER_ID_TEXT_MAX:

@@ -289,6 +289,7 @@ class Node:
         self.reductions.begin(nursery)
         if self.settings.replicas > 1:
             nursery.start_soon(self.reductions.prepare)
+        self.p2pd.knows = lambda peer_id: any(peer.id == peer_id for peer in self.driver.members)
         self.p2pd.gate.give(parse_peers(config.given))
         self.p2pd.gate.remember(parse_peers(config.peers))
         self.transport.move(self._signed)
