@@ -52,7 +52,7 @@ test-swarm: $(STAMP)
 	"$(BIN)/python" -m pytest -rs -m "swarm and not night" $(SIDE_BY_SIDE) $(ARGS)
 
 night: $(STAMP)
-	"$(BIN)/python" -m pytest -rs -m "not swarm" --hypothesis-profile night $(SIDE_BY_SIDE) $(ARGS)
+	FTNODE_NIGHT=1 "$(BIN)/python" -m pytest -rs -m "not swarm" --hypothesis-profile night $(SIDE_BY_SIDE) $(ARGS)
 	"$(BIN)/python" -m pytest -rs -m swarm $(SIDE_BY_SIDE) -n $(shell nproc) $(ARGS)
 	"$(BIN)/python" -m tests.node.fuzz_bytes --seconds 600 --seed $(SEED)
 	"$(BIN)/python" -m tests.sim.fuzz $(SEED) $$(($(SEED) + 999999)) --events 1000000

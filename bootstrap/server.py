@@ -28,7 +28,7 @@ from ftnode.node.links.addresses import PeerAddress, parse_peers, remember_peers
 from ftnode.node.links.dead_connections import SEEN_PROTOCOL, seen_handler
 from ftnode.node.links.dial_back import KNOCK_PROTOCOL, knock_handler
 from ftnode.node.links.listening import from_here
-from ftnode.node.links.p2pd import P2pd
+from ftnode.node.links.p2pd import P2pd, P2pdError, unanswered
 from ftnode.node.links.punch import PUNCH_PROTOCOL, Puncher
 from ftnode.node.links.reachability import DIRECT, Reach
 from ftnode.node.links.relaying import Relaying
@@ -111,11 +111,14 @@ async def _serve(identity: Identity, wishes: Wishes, say: Callable[[str], None])
                     say(line)
                 nursery.start_soon(tell_waits, lambda: point.status().waiting, lambda kind, line: say(line))
                 reason = await _until_asked(signals, p2pd.died)
+                failure = UserError(reason, 69) if reason else None
+            except P2pdError as error:
+                failure = unanswered(error)
             finally:
                 p2pd.close()
             nursery.cancel_scope.cancel()
-            if reason:
-                return UserError(reason, 69)
+            if failure is not None:
+                return failure
             say("stopped; the run goes on without this meeting point")
     return None
 

@@ -19,8 +19,9 @@ REASON_TEXT_MAX: Final = 500
 
 
 class ComputeError(FtnodeError):
-    """The compute process says no. `kind`: oom, fault, invalid; layers: first weights are not what they should be;
-    lost: it is gone, or what it had of the stage is (docs/explanation/architecture.md)."""
+    """The compute process says no. `kind`: oom, invalid; fault: numbers are not as they should be; broken: whatever
+    nobody expects; layers: first weights are not what they should be; lost: it is gone, or what it had of the stage is
+    (docs/explanation/architecture.md)."""
 
     def __init__(self, kind: str, reason: str, stage: int = -1) -> None:
         reason = reason[:REASON_TEXT_MAX]

@@ -47,7 +47,7 @@ WORKERS_MAX = 8
 WORLD = Path(__file__).parent / "sim"
 SEEDS = "test_virtual_world.py"
 KEPT = ("test_at_odds.py", "test_bad_newcomers.py", "test_checks.py", "test_duty.py", "test_moments_of_change.py",
-        "test_neighbours.py", "test_probation.py", "test_third.py", "test_watched.py")  # fmt: skip
+        "test_fuzz.py", "test_neighbours.py", "test_probation.py", "test_third.py", "test_watched.py")  # fmt: skip
 """They take the same worlds up again and again (tests/sim/kept_worlds.py)."""
 LONG = ("test_exactness.py", "test_slow_lines.py")
 """Swarms that take minutes."""

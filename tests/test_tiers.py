@@ -45,7 +45,7 @@ def test_most_kinds_of_swarms_are_started_for_every_change(swarms: list[str]) ->
     }  # fmt: skip
 
 
-def test_two_seeds_of_each_test_of_the_virtual_world_and_all_that_failed_once() -> None:
+def test_a_seed_of_each_test_of_the_virtual_world_and_all_that_failed_once() -> None:
     here = collected("-m", "not night", "tests/sim/test_checks.py", "tests/sim/test_virtual_world.py")
     honest = [name for name in here if "test_honest_peers_are_never_accused" in name]
     kept = [name for name in here if tiers.KEPT in name]

@@ -7,6 +7,7 @@ codecs, the second way round. They run before a release, and when somebody works
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Final
@@ -14,8 +15,10 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).parents[1]
-SEEDS_PLAYED: Final = 2
-"""Of each test with seeds in the virtual world, the first ones; and every one that has failed before."""
+SEEDS_PLAYED: Final = 1
+"""Of each test with seeds in the virtual world, the first one; and every one that has failed before."""
+NIGHT_ONLY: Final = 3
+"""A test that takes many seeds at once takes one in so many of them for every change."""
 WORLD: Final = "tests/sim/"
 KEPT: Final = "test_a_seed_that_once_failed_holds"
 
@@ -93,6 +96,11 @@ NIGHT: Final = frozenset({
     "tests/swarm/test_watching.py::test_a_relayed_peer_is_seen_as_such",
 })  # fmt: skip
 """Tests, or single cases of them."""
+
+
+def seeds(count: int) -> range:
+    """The first ones for every change; as many as `count` in the night (FTNODE_NIGHT)."""
+    return range(1, 1 + (count if os.environ.get("FTNODE_NIGHT") else count // NIGHT_ONLY))
 
 
 def mark(items: list[pytest.Item]) -> None:

@@ -28,8 +28,10 @@ from ftnode.protocol.words.errors import UserError
 NAME: Final = "config.toml"
 PREFIX: Final = "FTNODE_"
 HOME: Final = "FTNODE_HOME"
-OURS: Final = frozenset({HOME, "FTNODE_LOG", "FTNODE_UPDATE", "FTNODE_SEEDS", "FTNODE_EVERY"})
-"""Variables that are no option's: the home, what the directory process logs, and three of our tests."""
+OURS: Final = frozenset(
+    {HOME, "FTNODE_LOG", "FTNODE_UPDATE", "FTNODE_SEEDS", "FTNODE_EVERY", "FTNODE_LIES", "FTNODE_NIGHT"}
+)
+"""Variables that are no option's: the home, what the directory process logs, and those of our tests."""
 BYTES_MAX: Final = 256 * 1024
 CONFIGURATION: Final = 78
 SHOWN_MAX: Final = 60

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -85,7 +87,10 @@ def export(
     number_bytes = ModelConfig.of(manifest.model).number_bytes
     wanted = WantedModel(manifest.run_id, manifest.run.steps, sizes, number_bytes, manifest.recovery.omit)
     started = time.monotonic()
-    with creating(out, manifest, dtype or "", first) as checkpoint, shown_progress(sum(sizes), as_json) as shown:
+    with (
+        ended_by_any_signal(), creating(out, manifest, dtype or "", first) as checkpoint,
+        shown_progress(sum(sizes), as_json) as shown,
+    ):  # fmt: skip
         model = take(wanted, addresses, timeout, ExportFolder(checkpoint, out, known, text), shown)
     seconds = time.monotonic() - started
     if as_json:
@@ -145,6 +150,28 @@ def take(
     if isinstance(result, UserError):
         raise result
     return result
+
+
+@contextmanager
+def ended_by_any_signal() -> Iterator[None]:
+    """SIGTERM, and a terminal that is closed, end it as Ctrl-C does: what was written so far goes. What is ignored
+    (nohup) stays so."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(_number: int, _frame: object) -> None:
+        if signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, signal.SIG_DFL, None):
+            raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)  # trio hears it where it can be heard
+
+    ending = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is not signal.SIG_IGN]
+    before = {one: signal.signal(one, interrupt) for one in ending}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler or signal.SIG_DFL)
 
 
 class Shown:

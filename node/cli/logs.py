@@ -88,16 +88,20 @@ def last_lines(file: IO[bytes], count: int) -> list[bytes]:
 
 
 def _follow(path: Path, file: IO[bytes]) -> None:
-    """Also into the next file, when this one is full and the node begins it anew."""
+    """Also into the next file, when this one is full and the node begins it anew. No earlier one is kept open: it would
+    take its room on the disk as long as somebody looks."""
     with suppress(KeyboardInterrupt):
         while True:
             for line in file:
                 _show(line)
             with suppress(FileNotFoundError):
                 if not os.path.samestat(os.fstat(file.fileno()), path.stat()):
-                    with path.open("rb") as fresh:
-                        _follow(path, fresh)
-                    return
+                    fresh = path.open("rb")
+                    for line in file:  # what came before it was put aside
+                        _show(line)
+                    file.close()
+                    file = fresh
+                    continue
             time.sleep(LOOK_SECONDS)
 
 

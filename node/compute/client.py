@@ -167,11 +167,16 @@ class ComputeProcess:
         if self._snapshots is not None:
             argv += ["--snapshots-fd", str(self._snapshots.descriptor)]
             descriptors.append(self._snapshots.descriptor)
-        with theirs:
+        try:
             child = start_child(
                 argv, log=self._log_path, pass_fds=descriptors, own_session=True,
                 environment=thread_environment(self.config.threads),
             )  # fmt: skip
+        except OSError as error:  # as for want of memory, or of processes that this user may have
+            ours.close()
+            return f"it cannot be started: {error.strerror}", False
+        finally:
+            theirs.close()
         self.pid = child.pid
         reason, worked = "restarted", False
         try:

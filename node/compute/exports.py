@@ -88,7 +88,8 @@ class Exports:
         return name, self._frozen[wanted].account
 
     def moves_on(self, held: Stage) -> None:
-        """The stage is about to change: freeze what is read of it with the optimiser."""
+        """The stage is about to change: freeze what is read of it with the optimiser. Without memory for that its
+        readers are left behind, and this raises what torch or Python do."""
         readers = {
             name: (wanted, account)
             for name, (wanted, account) in self._live.items()
@@ -98,9 +99,9 @@ class Exports:
         if not readers or overtaken >= OVERTAKEN_MAX:
             return
         for name, (wanted, account) in readers.items():
-            del self._live[name]
             if wanted not in self._frozen:
                 self._frozen[wanted] = _Frozen(account, self._raw(state_of(held, "all")))
+            del self._live[name]
             self._frozen[wanted].readers.add(name)
 
     def chunk(self, name: int, index: int) -> bytes | memoryview:

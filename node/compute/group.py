@@ -73,6 +73,8 @@ class ComputeGroup:
         ]  # fmt: skip
         self._ready: dict[int, Ready] = {}
         """The last report of each; all are here once the group has begun."""
+        self._reports: dict[int, Ready] = {}
+        """The same, whatever has ended since."""
         self._up: set[int] = set()
         self._lost: set[int] = set()
         """Stages of processes that ended, for which nothing is done before a `forget`."""
@@ -173,12 +175,12 @@ class ComputeGroup:
     def _member_ready(self, number: int, ready: Ready) -> None:
         devices = [member.config.device for member in self._members]
         sharing = devices.count(devices[number])  # processes that share the memory of one device
-        self._ready[number] = {**ready, "memory_free": int(ready["memory_free"]) // sharing}
+        self._ready[number] = self._reports[number] = {**ready, "memory_free": int(ready["memory_free"]) // sharing}
         self._up.add(number)
         self._tell_ready()
 
     def _tell_ready(self) -> None:
-        if self._begun:
+        if self._begun and self._up:
             reports = [self._ready[number] for number in range(len(self._members))]
             self._on_ready(
                 tuple(each if n in self._up else {**each, "memory_free": 0} for n, each in enumerate(reports))
@@ -193,7 +195,14 @@ class ComputeGroup:
         first, must be carried out before what it says of them next."""
         device = f"on {self._members[number].config.device}: " if len(self._members) > 1 else ""
         self._up.discard(number)
-        if not self._up or not self._begun:
+        if not self._begun:  # those that are ready already say so once
+            self._ready.pop(number, None)
+            self._on_lost(f"{device}{reason}")
+            if number in self._reports:  # the others need not wait for a card that may be gone for good
+                self._ready[number] = self._reports[number]
+                self._tell_ready()
+            return
+        if not self._up:
             self._forget_all()
             self._on_lost(f"{device}{reason}")
             return

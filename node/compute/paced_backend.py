@@ -71,6 +71,9 @@ class PacedStages:
     def out_of_memory(self, error: Exception) -> bool:
         return False
 
+    def is_sick(self) -> bool:
+        return False
+
     def ready(self) -> Answer:
         seconds = self.config.forward_seconds + self.config.backward_seconds
         return {

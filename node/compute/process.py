@@ -3,8 +3,9 @@
     python -m ftnode.node.compute.process --socket-fd N --arena-fd M [--gradients-fd K] [--snapshots-fd L]
 
 The first frame in is {"config": ComputeConfig as a map}, the first out {"ready": {...}}, or {"error": {...}} and the
-process ends. It also ends when the socket closes. Tensors never cross the socket: they lie in the arena's slots,
-and gradients that a group reduces in a memory of their own (gradient_memory.py).
+process ends. It also ends when the socket closes, and when its card is of no use to it any more. Tensors never cross
+the socket: they lie in the arena's slots, and gradients that a group reduces in a memory of their own
+(gradient_memory.py).
 """
 
 from __future__ import annotations
@@ -58,6 +59,10 @@ class Backend(Protocol):
     def ready(self) -> dict[str, Any]: ...
 
     def out_of_memory(self, error: Exception) -> bool: ...
+
+    def is_sick(self) -> bool:
+        """The device carries nothing out any more, whatever it is asked for."""
+        ...
 
     def forget(self, stage: int) -> dict[str, Any]: ...
 
@@ -114,6 +119,8 @@ def serve(
             return 0
         for answer in answers:
             send(link, answer)
+        if worker.over:
+            return 1
 
 
 def step_back(nice: int) -> None:
@@ -149,6 +156,8 @@ class Worker:
 
     One for which there is no memory costs its stage, whose numbers may be half changed, and no other. Nothing is done
     for the stage from then on, before the node has heard of that and says `forget`.
+
+    Some errors leave a card of no use to its process, as that of a machine that was suspended: then we are over.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -157,6 +166,8 @@ class Worker:
         """Stages for which there was no memory."""
         self._begun: tuple[dict[str, Any], Callable[[], dict[str, Any]]] | None = None
         """A task that the card computes, and what waits for its answer."""
+        self.over = False
+        """Nothing can be carried out any more; another process may."""
 
     @property
     def unread(self) -> bool:
@@ -219,11 +230,13 @@ class Worker:
                 _log.exception("%s failed", command.get("op"))
             failure = _failure(self._backend, error, stage)
         if failure["kind"] == "oom" and command.get("op") in READS:
-            failure["kind"] = "fault"
+            failure["kind"] = "broken"
         elif failure["kind"] == "oom" and stage >= 0:
             # Outside of the handler, whose frames hold the stage's tensors. All other stages go on with this memory.
             self._backend.forget(stage)
             self._lost.add(stage)
+        elif failure["kind"] == "broken" and self._backend.is_sick():
+            failure["kind"], self.over = "lost", True
         return {"error": failure}
 
 
@@ -233,7 +246,7 @@ def _failure(backend: Backend | None, error: Exception, stage: int) -> dict[str,
     elif isinstance(error, MemoryError) or (backend is not None and backend.out_of_memory(error)):
         kind = "oom"
     else:
-        kind = "invalid" if isinstance(error, ValueError | TypeError | KeyError | LocalError) else "fault"
+        kind = "invalid" if isinstance(error, ValueError | TypeError | KeyError | LocalError) else "broken"
     return {"kind": kind, "reason": str(error) or type(error).__name__, "stage": stage}
 
 

@@ -114,7 +114,17 @@ class TorchStages:
         self._corpus_hash = ""
 
     def out_of_memory(self, error: Exception) -> bool:
-        return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in OUT_OF_MEMORY)
+        known = isinstance(error, torch.OutOfMemoryError | MemoryError)
+        return known or any(words in str(error) for words in OUT_OF_MEMORY)
+
+    def is_sick(self) -> bool:
+        """After some errors a card tells its process nothing but these (CUDA Runtime API, Error Handling)."""
+        try:
+            if self._device.type == "cuda":
+                torch.cuda.synchronize(self._device)
+        except RuntimeError:
+            return True
+        return False
 
     # What a node should know before it claims a stage.
 
@@ -290,18 +300,26 @@ class TorchStages:
         """Visits of another holder of these stages, forward and backward, apart from our own. `value`: how far what it
         passed on and handed back is from what we make, at most; 0 where neither is here. `lent`: the visit is of this
         stage, on the weights that were lent of it when `stage` was made; 0 where these are not here, or do not fit."""
-        if lent is not None:
-            made = self._lent_weights.get(stage, {}).get(lent)
-            try:
-                several = [] if made is None else [self._stage_of(lent, made, self._held(stage))]
-            except (RuntimeError, MemoryError) as error:
-                if not self.out_of_memory(error):
-                    raise
-                several = []
-        else:
-            several = [self._held(each) for each in (stage, *onward)]
-        if not several:
-            return self._done()
+        visits = step, attempt, microbatch, visit, of, input, gradient, passed_on, handed_back
+        if lent is None:
+            return self._recounted([self._held(each) for each in (stage, *onward)], *visits)
+        made, found = self._lent_weights.get(stage, {}).get(lent), self._done()
+        if made is None:
+            return found
+        try:
+            found = self._recounted([self._stage_of(lent, made, self._held(stage))], *visits)
+        except (RuntimeError, MemoryError) as error:  # it is beside our stages, and costs none of them
+            if not self.out_of_memory(error):
+                raise
+        finally:
+            self._apart.pop(lent, None)
+        return found
+
+    def _recounted(
+        self, several: Sequence[Stage], step: int, attempt: PlainAttempt, microbatch: int, visit: int, of: list[Any],
+        input: int | None, gradient: int | None, passed_on: int | None, handed_back: int | None,
+    ) -> Answer:  # fmt: skip
+        stage = several[0].index
         with ExitStack() as apart:
             for held in {each.index: each for each in several}.values():
                 self._require_next(held, step)
@@ -313,7 +331,7 @@ class TorchStages:
                 handed = self._backward_again(several, step, attempt, microbatch, visit, back, begins)
                 away = 0.0
                 if passed_on is not None and out is not None:
-                    away = _away(self._activation(passed_on, several[0].index), out)
+                    away = _away(self._activation(passed_on, stage), out)
                 if handed_back is not None and handed is not None:
                     said = self._gradients.decode(self._copies.fetch(self._slot(handed_back, self._gradients, stage)))
                     away = max(away, _away((said, None), (handed, None)))
@@ -322,8 +340,6 @@ class TorchStages:
             finally:
                 for number, held in enumerate(several):
                     held.forget_saved(_key(attempt, microbatch, visit + number))
-                if lent is not None:
-                    self._apart.pop(lent, None)
         return self._done(value=away)
 
     def _stage_of(self, lent: int, weights: Tensor, beside: Stage) -> Stage:
@@ -438,12 +454,21 @@ class TorchStages:
     def apply(self, stage: int, step: int, commit: str, attempt: PlainAttempt, skipped: bool) -> Answer:
         held = self._held(stage)
         version = StageVersion(step, commit, _attempt(attempt))
-        self._exports.moves_on(held)
+        self._freeze_what_is_read(held)
         if not skipped:
             self._lent_weights.pop(stage, None)
         rate = held.apply(version, skipped, self._group.take(stage, version.attempt))
         every = self.config.digest_every
         return {"digest": digest(held.weights) if every and step % every == 0 else "", "learning_rate": rate}
+
+    def _freeze_what_is_read(self, held: Stage) -> None:
+        """For want of memory those who read the stage begin anew: what is lent must not cost it."""
+        try:
+            self._exports.moves_on(held)
+        except (RuntimeError, MemoryError) as error:
+            if not self.out_of_memory(error):
+                raise
+            _log.warning("no memory for stage %d as others read it; they begin anew", held.index)
 
     def discard(self, keep: PlainAttempt | None) -> Answer:
         for held in self._stages.values():

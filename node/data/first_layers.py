@@ -93,10 +93,10 @@ class LayerStore(ShardStore):
 
     def come(self) -> int:
         """Bytes of what is wanted that have come so far."""
-        if self.index is None:
+        index, come = self.index, 0  # a survey, in a thread, puts another one there
+        if index is None:
             return 0
-        come = 0
-        for file in (file for file in self.weights.files if file.name in self.wanted):
+        for file in (file for file in index.files if file.name in self.wanted):
             if file.name in self.have:
                 come += file.size
                 continue

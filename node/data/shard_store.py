@@ -83,9 +83,10 @@ class ShardStore:
         return bool(names) and not any((self.folder / name).exists() for name in names)
 
     def spans(self, name: str) -> list[Span]:
-        """Where the bytes of a file that is here lie; nothing when it is gone."""
+        """Where the bytes of a file that is here lie; nothing when it is gone, or is looked for anew, in a thread."""
+        path = self.have.get(name)
         try:
-            return [Span(str(self.have[name]), 0, self.have[name].stat().st_size)]
+            return [] if path is None else [Span(str(path), 0, path.stat().st_size)]
         except OSError:
             return []
 

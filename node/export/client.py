@@ -69,7 +69,10 @@ STEP_FACTOR: Final = 5.0
 """A step may take so many times as long as the last ones."""
 OFFER_SECONDS: Final = 60.0
 FIRST_SECONDS: Final = 600.0
-"""Until the first bytes: a holder serves few readers at a time (server.py)."""
+"""Until the first bytes, since a holder serves few readers at a time (server.py); anew with what comes of its other
+stages, for which this one may wait."""
+BROKEN_MAX: Final = 3
+"""So often the time in which weights came, before one holder gave no more, does not count."""
 PIECE_SECONDS: Final = 60.0
 DISK: Final = 74
 PROTOCOL: Final = 76
@@ -125,11 +128,35 @@ class _Holder:
 
 
 class _Unfit(Exception):
-    """This attempt gives no model; the text says why. `final`: another one will not either."""
+    """This attempt gives no model; the text says why. `final`: another one will not either; `receiving`: seconds for
+    which weights had come."""
 
-    def __init__(self, reason: str, exit_code: int = TRY_AGAIN, final: bool = False) -> None:
+    def __init__(self, reason: str, exit_code: int = TRY_AGAIN, final: bool = False, receiving: float = 0.0) -> None:
         super().__init__(reason)
-        self.exit_code, self.final = exit_code, final
+        self.exit_code, self.final, self.receiving = exit_code, final, receiving
+
+
+class _Awaited:
+    """Streams on which nothing has come yet, of one holder."""
+
+    def __init__(self) -> None:
+        self._scopes: set[trio.CancelScope] = set()
+
+    async def first(self, stream: trio.SocketStream, piece: memoryview) -> None:
+        """Fill the first piece. Raises one of STREAM_ERRORS, also when nothing comes of any stage for too long."""
+        with trio.CancelScope(deadline=trio.current_time() + FIRST_SECONDS) as scope:
+            self._scopes.add(scope)
+            try:
+                await read_into(stream, piece)
+            finally:
+                self._scopes.discard(scope)
+        if scope.cancelled_caught:
+            raise trio.TooSlowError
+
+    def news(self) -> None:
+        """Something has come from the holder."""
+        for scope in self._scopes:
+            scope.deadline = trio.current_time() + FIRST_SECONDS
 
 
 class ModelReader:
@@ -154,11 +181,11 @@ class ModelReader:
         self, peers: Sequence[PeerAddress], seconds: float, keep: Callable[[TakenModel], None]
     ) -> TakenModel:
         """The whole model; `keep` makes it durable under its final name, or raises, and only then the holders are told,
-        who may leave then. New attempts are made for `seconds`.
+        who may leave then. New attempts are made for `seconds`, and as long as weights came in those that broke off.
 
         Raises UserError: 69 when a stage is missing, 75 when the stages do not come to fit together, 74 for our disk,
         76 for what cannot be the run's."""
-        deadline = trio.current_time() + seconds
+        deadline, broken = trio.current_time() + seconds, 0
         for attempt in count():
             self._progress("looking for the run", 0)
             left = max(deadline - trio.current_time(), SEARCH_SECONDS_MIN)
@@ -166,6 +193,8 @@ class ModelReader:
             try:
                 return await self._attempt(member, attempt, keep)
             except _Unfit as error:
+                if error.receiving and broken < BROKEN_MAX:  # a large model takes longer than anybody looks for peers
+                    deadline, broken = deadline + error.receiving, broken + 1
                 pause = min(PAUSE_SECONDS * 2**attempt, PAUSE_SECONDS_MAX)
                 if error.final or trio.current_time() + pause > deadline:
                     raise UserError(str(error), error.exit_code) from None
@@ -305,14 +334,16 @@ class ModelReader:
     async def _receive_all(self, holders: Mapping[int, _Holder], offers: Mapping[int, ExportOffer]) -> None:
         self._progress(f"receiving step {offers[0].step}", 0)
         failures: list[_Unfit | UserError] = []
+        began, awaited = trio.current_time(), {holder.place.peer: _Awaited() for holder in holders.values()}
         async with trio.open_nursery() as nursery:
 
             async def receive(stage: int) -> None:
+                place = holders[stage].place
                 try:
-                    await self._receive(stage, holders[stage].stream, offers[stage])
+                    await self._receive(stage, holders[stage].stream, offers[stage], awaited[place.peer])
                 except FAULTS as error:
-                    who = clean_reason(holders[stage].place.peer[-8:])
-                    failures.append(_Unfit(f"{_names([stage])} did not come from {who}: {reason_of(error)}"))
+                    why = f"{_names([stage])} did not come from {clean_reason(place.peer[-8:])}: {reason_of(error)}"
+                    failures.append(_Unfit(why, receiving=trio.current_time() - began))
                     nursery.cancel_scope.cancel()
                 except UserError as error:  # a nursery would wrap it
                     failures.append(error)
@@ -323,7 +354,7 @@ class ModelReader:
         if failures:
             raise failures[0]
 
-    async def _receive(self, stage: int, stream: trio.SocketStream, offer: ExportOffer) -> None:
+    async def _receive(self, stage: int, stream: trio.SocketStream, offer: ExportOffer, awaited: _Awaited) -> None:
         """Raises PeerError for bytes that are not what was offered, or no numbers; UserError for a full disk."""
         sink, hash_ = self._open_sink(stage), hashlib.blake2b(digest_size=16)
         kind = np.dtype(f"<f{self._wanted.number_bytes}")
@@ -333,8 +364,12 @@ class ModelReader:
         done = 0
         while done < offer.size:
             piece = memoryview(room)[: offer.size - done]
-            with trio.fail_after(PIECE_SECONDS if done else FIRST_SECONDS):
-                await read_into(stream, piece)
+            if done:
+                with trio.fail_after(PIECE_SECONDS):
+                    await read_into(stream, piece)
+            else:
+                await awaited.first(stream, piece)
+            awaited.news()
             hash_.update(piece)
             if not np.isfinite(np.frombuffer(piece, kind)).all():
                 raise PeerError("numbers that are not finite")

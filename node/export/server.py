@@ -46,7 +46,7 @@ SEND_IT_SECONDS: Final = 60.0
 WRITE_SECONDS: Final = 30.0
 """For one chunk."""
 SLOWEST: Final = 1 << 16
-"""Bytes per second on the whole; who reads slower is hung up on."""
+"""Bytes per second on the whole, once it is sent something; who reads slower is hung up on."""
 POLL_SECONDS: Final = 0.25
 SNAPSHOTS_MAX: Final = 3
 """Of one stage, in a row; after that, one per SNAPSHOT_SECONDS: each costs compute a copy and a hash."""
@@ -167,9 +167,30 @@ class ExportServer:
                 asked = await hear_asked(stream)
             if not isinstance(asked, SendIt):
                 raise PeerError(f"{type(asked).__name__} after an offer")
-            with trio.fail_after(IDLE_SECONDS + header.size / SLOWEST):
-                async with self._readers:
+            await self._turn(stream)
+            try:
+                with trio.fail_after(IDLE_SECONDS + header.size / SLOWEST):
                     await self._send(reading, stream)
+            finally:
+                self._readers.release()
+
+    async def _turn(self, stream: trio.SocketStream) -> None:
+        """Wait to be one of few, however long: each of those before has its deadline. Raises EOFError when the reader
+        hangs up meanwhile."""
+        taken = False
+
+        async def watch(scope: trio.CancelScope) -> None:
+            while not hung_up(stream):
+                await trio.sleep(POLL_SECONDS)
+            scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch, nursery.cancel_scope)
+            await self._readers.acquire()
+            taken = True
+            nursery.cancel_scope.cancel()
+        if not taken:
+            raise EOFError("the reader has gone")
 
     async def _reach(self, request: ExportRequest, stream: trio.SocketStream) -> Version:
         """What is held here once it is at least of the step that is wanted."""

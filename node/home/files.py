@@ -43,6 +43,8 @@ def write_file(home: Path, folder: int, name: str, text: str, sync: bool = False
             if sync:
                 os.fsync(descriptor)
         os.replace(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+        if sync:
+            sync_names(folder)
     except OSError:
         with suppress(OSError):
             os.unlink(draft, dir_fd=folder)
@@ -84,3 +86,13 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync_names(folder: int) -> None:
+    """What is in an open folder under which name outlasts a power cut, where the file system knows how. Raises
+    OSError."""
+    try:
+        os.fsync(folder)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise

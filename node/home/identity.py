@@ -23,6 +23,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from platformdirs import user_data_path
 
+from ftnode.node.home.files import folder_of, sync_names
 from ftnode.node.home.last_runs import note_run, rank
 from ftnode.node.home.paths import platform_folder, whole_path
 from ftnode.protocol.words.errors import UserError
@@ -204,6 +205,8 @@ def _create(path: Path) -> None:
                 os.link(draft, path)
         finally:
             draft.unlink()
+        with folder_of(path.parent, make=False) as folder:
+            sync_names(folder)
     except OSError as error:
         raise UserError(f"cannot write the identity {path}: {error.strerror}; choose another with --home", 73) from None
 
@@ -251,6 +254,13 @@ def peer_id_text(peer_id: bytes) -> str:
     """The base58 form of a PeerId."""
     text: str = base58.b58encode(peer_id).decode()
     return text
+
+
+def any_peer_id_bytes(peer_id: str) -> bytes:
+    """The inverse of `peer_id_text`, whatever kind of key it is of: p2pd lets in who has another kind than ours. Raises
+    ValueError."""
+    data: bytes = base58.b58decode(peer_id)
+    return data
 
 
 def peer_id_bytes(peer_id: str) -> bytes:

@@ -22,7 +22,7 @@ from ftnode.node.life.node import Node
 from ftnode.node.life.owner_wishes import OwnerWishes
 from ftnode.node.links.dead_connections import PING_PROTOCOL, SEEN_PROTOCOL
 from ftnode.node.links.dial_back import KNOCK_PROTOCOL
-from ftnode.node.links.p2pd import P2pd
+from ftnode.node.links.p2pd import P2pd, P2pdError, unanswered
 from ftnode.node.links.punch import PUNCH_PROTOCOL
 from ftnode.node.manifests.exchange import MANIFEST_PROTOCOL
 from ftnode.node.manifests.joining import admitted, newest_kept
@@ -190,6 +190,8 @@ async def _life(
             finally:
                 bottom.of_life = None
                 node.close()
+        except P2pdError as error:  # before anybody has heard of the node
+            failure = unanswered(error)
         finally:
             p2pd.close()
             owner.ended()

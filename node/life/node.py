@@ -48,6 +48,7 @@ from ftnode.node.links.reachability import Reach, Reachability
 from ftnode.node.links.relaying import Relaying
 from ftnode.node.links.streams import at_most
 from ftnode.node.links.transport import Transport
+from ftnode.node.links.undigested import keep_running
 from ftnode.node.machine.gradient_memory import GradientMemory
 from ftnode.node.machine.snapshot_memory import SnapshotMemory
 from ftnode.node.machine.tensor_slots import Arena
@@ -288,6 +289,7 @@ class Node:
         self.reductions.begin(nursery)
         if self.settings.replicas > 1:
             nursery.start_soon(self.reductions.prepare)
+        self.p2pd.knows = lambda peer_id: any(peer.id == peer_id for peer in self.driver.members)
         self.p2pd.gate.give(parse_peers(config.given))
         self.p2pd.gate.remember(parse_peers(config.peers))
         self.transport.move(self._signed)
@@ -302,7 +304,7 @@ class Node:
         await self.relaying.service.serve()
         await self.p2pd.serve(SEEN_PROTOCOL, seen_handler(self.p2pd))
         await self.p2pd.serve(MANIFEST_PROTOCOL, manifest_handler(self.book, self._leads))
-        nursery.start_soon(self.spreading.run)
+        nursery.start_soon(keep_running, "the exchange of manifests", self.spreading.run)
         nursery.start_soon(self._watch_vouchers)
         await self._share_files(nursery)
         self._note_running()
@@ -312,10 +314,10 @@ class Node:
         self.speaking.say("log", f"{config.log_directory}")
         await self.observer.start(nursery)
         nursery.start_soon(self.directory.run)
-        nursery.start_soon(self.reachability.run)
-        nursery.start_soon(self.relaying.run)
-        nursery.start_soon(self._mover().run)
-        nursery.start_soon(self.dead_connections.run)
+        nursery.start_soon(keep_running, "the look at who reaches us", self.reachability.run)
+        nursery.start_soon(keep_running, "relaying", self.relaying.run)
+        nursery.start_soon(keep_running, "the move of circuits", self._mover().run)
+        nursery.start_soon(keep_running, "the look at connections", self.dead_connections.run)
         nursery.start_soon(self.departure.watch_the_end)
         nursery.start_soon(self._give_up_alone)
         nursery.start_soon(self._watch_p2pd)
@@ -438,6 +440,7 @@ class Node:
             manifest.run_id, self.me, self.gradients, self.compute, self.transport, self._may_borrow,
             manifest.pipeline.sums, self.p2pd.relay_of,
             PartSeals(manifest.run_id, identity.sign, verify) if manifest.trust.checks else None,
+            self.settings.sum_seconds,
         )  # fmt: skip
 
     def _may_send_tensors(self, peer: Peer) -> bool:

@@ -95,12 +95,12 @@ class Observer:
             server = MetricsServer(self._config.metrics, lambda: self.status(curve=False))
             nursery.start_soon(server.run)
             self._say("metrics", server.line)
-        nursery.start_soon(self._acquaintances.run)
+        nursery.start_soon(undigested.keep_running, "the question who others are", self._acquaintances.run)
         nursery.start_soon(self.book.run)
-        nursery.start_soon(self._ask_for_the_past)
+        nursery.start_soon(undigested.keep_running, "the question what was before", self._ask_for_the_past)
         nursery.start_soon(tell_waits, self._waits, self._say)
-        nursery.start_soon(self._look_again_and_again)
-        nursery.start_soon(self._glance_again_and_again)
+        nursery.start_soon(undigested.keep_running, "the look at the run", self._look_again_and_again)
+        nursery.start_soon(undigested.keep_running, "the look at this machine", self._glance_again_and_again)
 
     def status(self, curve: bool = True) -> SwarmStatus:
         """For watchers."""

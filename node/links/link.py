@@ -119,14 +119,19 @@ class Link:
         self._verdict = self._verdict or verdict
         self.scope.cancel()
 
-    async def run(self, dial: LinkDialer, on_up: Callable[[], None], ask_first: bool = False) -> LinkBroken:
-        """Dial, say `on_up`, carry frames until the link breaks; returns why. Queued frames are dropped then.
+    async def run(
+        self, dial: LinkDialer, on_up: Callable[[], None], ask_first: bool = False, pause: float = 0.0
+    ) -> LinkBroken:
+        """Dial after `pause` seconds, say `on_up`, carry frames until the link breaks; returns why. Queued frames are
+        dropped then.
 
         `ask_first`: probe whether this life answers, for there is a link to another one, and the peer would take our
         lanes for that one's, opened anew.
         """
         try:
             with self.scope:
+                if pause:
+                    await trio.sleep(pause)
                 if ask_first:
                     (await dial.stream(self.peer, PROBE_LANE)).socket.close()
                 control, tensors = await self._open(dial, CONTROL_LANE), await self._open(dial, TENSOR_LANE)

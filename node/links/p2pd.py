@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 
 import trio
 
-from ftnode.node.home.identity import peer_id_bytes, peer_id_text
+from ftnode.node.home.identity import any_peer_id_bytes, peer_id_bytes, peer_id_text
 from ftnode.node.home.waiting import spoken
 from ftnode.node.links import p2pd_messages as messages
 from ftnode.node.links.bandwidth import Bandwidth
@@ -51,6 +51,8 @@ OWN_DIAL_SECONDS = 0.25
 COMING_SECONDS = 1.0
 COMING_MAX = 256
 INBOUND_STREAMS_MAX = 1024
+STRANGERS_STREAMS_MAX = 512
+"""Of all of them, of peers that are not known: they may keep two for each name, and names cost nothing."""
 PEER_STREAMS_MAX = 128
 """Of one peer: a lane or two, and a reduction for each stage that we both hold."""
 SOCKET_BUFFER_BYTES = 1 << 21
@@ -81,6 +83,8 @@ class P2pd:
         self.died = trio.Event()
         self.strike: Callable[[str, str], None] = _say_only
         """Told of (PeerId, reason) when what a peer sends on a stream is worth a strike."""
+        self.knows: Callable[[str], bool] = lambda peer_id: True
+        """Whether a PeerId is a member of the run."""
         self.offline = False
         """This machine has no way to anybody now."""
         self.gate = DialGate(trio.current_time)
@@ -93,7 +97,8 @@ class P2pd:
         self._told = PeerLog(log)
         self._streams: Counter[str] = Counter()
         """PeerId → its inbound streams."""
-        self._inbound = 0
+        self._inbound = self._strangers = 0
+        """Streams, and those of them that peers have who were not known when they opened them."""
         self._coming: dict[str, float] = {}
         """PeerId → until when it is not dialled, since it dials us."""
         self._relays: WeakKeyDictionary[trio.SocketStream, str] = WeakKeyDictionary()
@@ -139,6 +144,9 @@ class P2pd:
             await daemon._wait_until_ready(output)
             daemon._lifeline = await daemon._request(messages.stay_connected(), CONTROL_SECONDS)
             nursery.start_soon(trio.serve_listeners, daemon._dispatch, [await daemon._listen()])
+        except P2pdError as error:
+            daemon.close()
+            raise unanswered(error) from None
         except BaseException:
             daemon.close()
             raise
@@ -200,7 +208,7 @@ class P2pd:
     async def _dial(self, peer_id: str, addresses: Sequence[bytes], seconds: float) -> None:
         """Done as soon as there is a connection, also when the peer comes to us while p2pd still tries old
         addresses."""
-        request = messages.connect(peer_id_bytes(peer_id), addresses, ceil(seconds))
+        request = messages.connect(_raw(peer_id), addresses, ceil(seconds))
         failure: P2pdError | None = None
 
         async def ask(scope: trio.CancelScope) -> None:
@@ -237,7 +245,7 @@ class P2pd:
 
     async def open(self, peer_id: str, protocol: str, seconds: float) -> trio.SocketStream:
         """A stream to a connected peer that speaks `protocol`. Raises P2pdError."""
-        request = messages.stream_open(peer_id_bytes(peer_id), protocol, ceil(seconds))
+        request = messages.stream_open(_raw(peer_id), protocol, ceil(seconds))
         stream, response = await self._exchange(request, seconds)
         return self._ours(stream, protocol, response.address)
 
@@ -272,7 +280,7 @@ class P2pd:
         now (see `arrival`)."""
         if it_comes:
             newest(self._coming, peer_id, trio.current_time() + COMING_SECONDS, COMING_MAX)
-        await self._ask(messages.disconnect(peer_id_bytes(peer_id)), CONTROL_SECONDS)
+        await self._ask(messages.disconnect(_raw(peer_id)), CONTROL_SECONDS)
 
     async def _ask(self, request: bytes, seconds: float) -> messages.Response:
         stream, response = await self._exchange(request, seconds)
@@ -336,12 +344,20 @@ class P2pd:
             with trio.fail_after(CONTROL_SECONDS):
                 info = messages.read_stream_info(await read_message(stream))
             peer_id, handler = peer_id_text(info.peer_id), self._handlers[info.protocol]
+            peer_id_bytes(peer_id)  # libp2p knows other kinds of keys, and nobody of ours has one
             if self._streams[peer_id] >= PEER_STREAMS_MAX:
                 raise ValueError(f"{peer_id} has {PEER_STREAMS_MAX} streams open")
+            stranger = not self.knows(peer_id)
+            if stranger and self._strangers >= STRANGERS_STREAMS_MAX:
+                raise ValueError(f"{peer_id} is no member, and such peers have {self._strangers} streams open")
         except (*STREAM_ERRORS, ValueError, KeyError) as error:
             self._told.say(logging.INFO, "", f"inbound stream dropped: {error}")
         else:
-            await self._hand_over(peer_id, info, handler, stream)
+            self._strangers += stranger
+            try:
+                await self._hand_over(peer_id, info, handler, stream)
+            finally:
+                self._strangers -= stranger
         finally:
             self._inbound -= 1
             await trio.aclose_forcefully(stream)
@@ -364,6 +380,11 @@ def _say_only(peer_id: str, reason: str) -> None:
     log.warning("peer %s broke the protocol: %s", peer_id, reason)
 
 
+def unanswered(error: P2pdError) -> UserError:
+    """For who starts a node, of which p2pd is a part: on a machine that is overloaded it may take too long."""
+    return UserError(f"p2pd does not answer ({error}); see what else this machine does, and try again", 69)
+
+
 def p2pd_binary() -> Path:
     """The binary in the hivemind wheel, found without importing hivemind. Raises UserError."""
     spec = find_spec("hivemind")
@@ -383,6 +404,14 @@ def _host_flags(listen: Sequence[str], announce: Sequence[str], map_ports: bool)
     if announce:
         flags.append(f"-announceAddrs={','.join(announce)}")
     return flags
+
+
+def _raw(peer_id: str) -> bytes:
+    """Raises P2pdError for what is no PeerId."""
+    try:
+        return any_peer_id_bytes(peer_id)
+    except ValueError as error:
+        raise P2pdError(f"{peer_id[:60]!r} is no PeerId: {error}") from None
 
 
 def _last_line(path: Path) -> str:

@@ -29,6 +29,7 @@ from ftnode.node.links.link import HANDSHAKE_SECONDS, Link, LinkBroken, LinkDial
 from ftnode.node.links.newest import newest
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.links.peer_lines import PeerLog
+from ftnode.node.links.redials import Redials
 from ftnode.node.links.seals import Seals, cannot_sign
 from ftnode.node.links.sending_pace import SharedLine
 from ftnode.node.links.streams import STREAM_ERRORS, FrameReader, carry_bulk, write_frame
@@ -59,6 +60,8 @@ log = logging.getLogger(__name__)
 
 OPEN_SECONDS: Final = 5.0
 LINKS_MAX: Final = 512
+"""At a time. Where there are so many, the one that was used longest ago of those to peers who are no members gives way
+to another: else whoever has that many names would keep members from each other."""
 PEERS_MAX: Final = 4096
 """Of whom addresses and lives are remembered; the longest unmentioned are forgotten first."""
 
@@ -126,9 +129,10 @@ class Transport:
         """PeerIds that the core asked for. What others only say of themselves is dialled where we have met them."""
         self._lives: dict[str, int] = {}
         self._links: dict[Peer, Link] = {}
+        """Whom we have talked to last comes last."""
         self._inbound: dict[tuple[str, str], trio.CancelScope] = {}
         self._probing: set[Peer] = set()
-        self._strikes = Strikes()
+        self._strikes, self._redials = Strikes(), Redials()
         self._told = PeerLog(log)
         self._nursery: trio.Nursery | None = None
         self._dial = LinkDialer(p2pd, run, nonce, lambda: self._own_addresses, self.where, self._learn, punch, way)
@@ -297,8 +301,9 @@ class Transport:
         """The link to `peer`, dialled when there is none. None when there may be none: LinkDown was delivered."""
         if self._nursery is None or peer == self._me:
             raise LocalError("the transport has not started" if self._nursery is None else "a link to ourselves")
-        link = self._links.get(peer)
+        link = self._links.pop(peer, None)
         if link is not None:
+            self._links[peer] = link
             return link
         verdict = self._forbidden(peer)
         if verdict is not None:
@@ -315,24 +320,38 @@ class Transport:
             return LinkBroken("banned")
         if self._book is not None and not self._book.admits(peer.id):
             return LinkBroken("it is not on the run's list")
-        if len(self._links) >= LINKS_MAX:
+        if len(self._links) >= LINKS_MAX and not self._gives_way():
             return LinkBroken(f"there are {LINKS_MAX} links already")
         return None
 
+    def _gives_way(self) -> bool:
+        """Whether there was a link that can be spared, which ends."""
+        spared = next((peer for peer in self._links if not self._attention.knows(peer)), None)
+        if spared is not None:
+            self._links.pop(spared).fail(LinkBroken("other peers need the link"))
+        return spared is not None
+
     async def _run_link(self, link: Link) -> None:
-        came_up = False
+        up_since: float | None = None
 
         def on_up() -> None:
-            nonlocal came_up
-            came_up = True
+            nonlocal up_since
+            up_since = trio.current_time()
             self._deliver(LinkUp(link.peer))
             if self._nursery is not None:
                 self._nursery.start_soon(self._look, link.peer)
 
-        verdict = await link.run(self._dial, on_up, self._talks_to_another_life(link.peer))
-        del self._links[link.peer]
+        pause = self._redials.pause(link.peer.id, trio.current_time())
+        verdict = await link.run(self._dial, on_up, self._talks_to_another_life(link.peer), pause)
+        gave_way = self._links.get(link.peer) is not link
+        if not gave_way:
+            del self._links[link.peer]
         self._report(link.peer, verdict)
-        if came_up and not verdict.refused and link.peer not in self._links:
+        if up_since is None or verdict.refused or gave_way:
+            return
+        now = trio.current_time()
+        self._redials.ended(link.peer.id, now - up_since, now)
+        if link.peer not in self._links:
             self._link(link.peer)  # one redial tells whether it is gone or was only cut off
 
     async def _look(self, peer: Peer) -> None:
@@ -401,6 +420,9 @@ class Transport:
             return
         except PeerError as error:
             self.strike(peer_id, str(error))
+            return
+        except P2pdError as error:  # our own, which the peer cannot help
+            self._told.say(logging.INFO, peer_id, f"the greeting of {peer_id} is not answered: {error}")
             return
         if hello is None or hello.lane == PROBE_LANE:
             return

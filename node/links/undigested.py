@@ -1,18 +1,21 @@
 """What a peer's words make us raise and nobody thought of: it costs that peer its stream, and never the node.
 
-Handlers of streams and askers of peers catch what they expect. The two nets here are for the rest. What they catch is
-said in the log once, with the end of its traceback, and the newest are kept; an invariant of ours that is broken goes
-through, since going on would spread the damage.
+Handlers of streams and askers of peers catch what they expect. Two nets here are for the rest. A third one is for what
+a node does beside training, as to look after its connections: peers' answers come there by many ways. What the nets
+catch is said in the log once, with the end of its traceback, and the newest are kept; an invariant of ours that is
+broken goes through, since going on would spread the damage.
 """
 
 from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
+
+import trio
 
 from ftnode.node.links.newest import newest
 from ftnode.node.links.streams import STREAM_ERRORS
@@ -25,6 +28,11 @@ KEPT_MAX: Final = 16
 LINES_MAX: Final = 8
 LINE_MAX: Final = 300
 OURS: Final = (LocalError, AssertionError)
+NOBODY: Final = "nobody"
+"""Whose words a task of our own may have failed over is not known."""
+PAUSE_SECONDS: Final = 5.0
+"""Before a task begins again; twice as long each time that it ends sooner than PAUSE_MAX."""
+PAUSE_MAX: Final = 320.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +70,10 @@ class Failures:
         newest(self._kept, key, failure, KEPT_MAX)
         if before is None:
             told = "\n".join(lines)
-            log.error("what %s sent on %s cannot be digested; please report it:\n%s", peer_id, protocol, told)
+            what = f"{protocol} fails and begins again" if peer_id == NOBODY else (
+                f"what {peer_id} sent on {protocol} cannot be digested"
+            )  # fmt: skip
+            log.error("%s; please report it:\n%s", what, told)
 
 
 FAILURES: Final = Failures()
@@ -103,6 +114,25 @@ def asking(peer_id: str, protocol: str, expected: tuple[type[BaseException], ...
             raise
         FAILURES.note(peer_id, protocol, error)
         raise PeerError(f"an answer that we cannot digest: {type(_innermost(error)).__name__}") from None
+
+
+async def keep_running(part: str, run: Callable[[], Awaitable[None]]) -> None:
+    """`run` for ever, which can be begun anew. What nobody thought of ends it for a while. `part`: what it does, in
+    words. Raises what is ours, and cancellations."""
+    pause = 0.0
+    while True:
+        begun = trio.current_time()
+        try:
+            await run()
+        except Exception as error:
+            if _theirs(error) is None:
+                raise
+            FAILURES.note(NOBODY, part, error)
+        else:
+            return
+        lasted = trio.current_time() - begun
+        pause = PAUSE_SECONDS if lasted > PAUSE_MAX else max(PAUSE_SECONDS, min(PAUSE_MAX, 2 * pause))
+        await trio.sleep(pause)
 
 
 def _theirs(error: BaseException) -> BaseException | None:

@@ -13,10 +13,13 @@ from typing import Final, cast
 
 import trio
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from ftnode.node.home.identity import PEER_ID_PREFIX, peer_id_bytes, verify
 from ftnode.node.links.streams import STREAM_ERRORS, read_exactly
+from ftnode.node.links.undigested import asking
+from ftnode.protocol.words.errors import PeerError
 
 PROPOSALS: Final = tuple(
     bytes([len(line)]) + line for line in (b"/multistream/1.0.0\n", b"/tls/1.0.0\n")
@@ -28,13 +31,19 @@ KEY_HEAD: Final = bytes.fromhex("30680424")
 SIGNATURE_HEAD: Final = bytes.fromhex("0440")
 """DER: a sequence of two octet strings, of 36 and 64 bytes."""
 KEY_BYTES: Final = 36
+UNREADABLE: Final = (
+    ValueError, UnsupportedAlgorithm, x509.DuplicateExtension, x509.ExtensionNotFound, x509.InvalidVersion,
+    x509.UnsupportedGeneralNameType,
+)  # fmt: skip
+"""What a certificate is whose handshake OpenSSL has taken, and that is none of a peer."""
 
 
 async def listens(peer_id: str, host: str, port: int) -> bool:
     """Whether the owner of `peer_id` answers a TCP connection there. Who calls it has the deadline."""
     with suppress(OSError):
         async with await trio.open_tcp_stream(host, port) as stream:
-            with suppress(*STREAM_ERRORS, ValueError, ssl.SSLError):
+            expected = ValueError, ssl.SSLError
+            with suppress(PeerError, *expected, *STREAM_ERRORS), asking(peer_id, "TLS", expected):
                 return proves(peer_id, await _certificate(stream))
     return False
 
@@ -56,7 +65,7 @@ def proves(peer_id: str, certificate: bytes) -> bool:
         found = read.extensions.get_extension_for_oid(PROOF).value
         public = read.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         key = peer_id_bytes(peer_id)[len(PEER_ID_PREFIX) - 4 :]
-    except (ValueError, x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
+    except UNREADABLE:
         return False
     data = found.public_bytes() if isinstance(found, x509.UnrecognizedExtension) else b""
     head, tail = KEY_HEAD + key + SIGNATURE_HEAD, data[len(KEY_HEAD) + KEY_BYTES + len(SIGNATURE_HEAD) :]

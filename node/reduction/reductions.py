@@ -35,7 +35,7 @@ EARLY_SECONDS: Final = 20.0
 EARLY_MAX: Final = 128
 """Requests that wait: the newest of each sender and stage, since a sender has no use for an older one."""
 GIVE_UP_SECONDS: Final = 600.0
-"""Long after a core that is well has had another view."""
+"""So long after the time that a sum may take, a core that is well has had another view."""
 WATCH_SECONDS: Final = 1.0
 ASK_AGAIN_SECONDS: Final = 0.5
 Answered = Callable[[dict[str, Any] | ComputeError], None]
@@ -49,13 +49,15 @@ class Reductions:
     def __init__(
         self, run: str, me: Peer, memory: GradientMap, compute: ComputePort, streams: StreamOpener,
         allowed: Callable[[str], bool] = lambda peer_id: True, encoding: str = "exact",
-        relay_of: RelayOf = lambda stream: "", seals: PartSeals | None = None,
+        relay_of: RelayOf = lambda stream: "", seals: PartSeals | None = None, sum_seconds: float = 0.0,
     ) -> None:  # fmt: skip
-        """`seals`: in a run with checks. `allowed`: may a PeerId wait here for a reduction that our core does not know
-        yet? `encoding`: the manifest's pipeline.sums. `relay_of`: who carries a stream."""
+        """`sum_seconds`: that the core lets a sum take. `seals`: in a run with checks. `allowed`: may a PeerId wait
+        here for a reduction that our core does not know yet? `encoding`: the manifest's pipeline.sums. `relay_of`: who
+        carries a stream."""
         self._run_id, self._me = run, me
         self._memory, self._compute, self._streams = memory, compute, streams
         self._allowed, self._encoding, self._relay_of, self._seals = allowed, encoding, relay_of, seals
+        self._patience = GIVE_UP_SECONDS + sum_seconds
         self._exchanges: dict[int, Exchange] = {}
         self._ending: dict[int, Exchange] = {}
         """Cancelled ones, which may touch the memory for a moment yet."""
@@ -150,7 +152,7 @@ class Reductions:
 
     async def _reduce(self, exchange: Exchange, answered: Answered) -> None:
         task = exchange.task
-        with trio.move_on_after(GIVE_UP_SECONDS) as patience, exchange.visit(self._me):
+        with trio.move_on_after(self._patience) as patience, exchange.visit(self._me):
             await exchange.alone()
             if exchange.over:
                 return

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -50,6 +51,14 @@ CURVES_MAX = 3
 KNOWN_MAX = 32
 
 
+@dataclass(slots=True)
+class Followed:
+    """A peer whose history is asked for. `curve`: with its commits and validations."""
+
+    scope: trio.CancelScope
+    curve: bool
+
+
 class SwarmWatcher:
     """Everything that is asked of a swarm on behalf of one dashboard."""
 
@@ -61,7 +70,7 @@ class SwarmWatcher:
         self._run = run
         self._answering: PeerAddress | None = None
         self._members: tuple[PeerAddress, ...] = ()
-        self._followed: dict[str, trio.CancelScope] = {}
+        self._followed: dict[str, Followed] = {}
         self._complete = complete
 
     async def run(self) -> None:
@@ -118,34 +127,40 @@ class SwarmWatcher:
     # -- histories
 
     def _choose(self, nursery: trio.Nursery) -> None:
-        """Follow who should be followed now, and nobody else."""
+        """Follow who should be followed now, and nobody else. Who takes the place of one that told the curve tells it
+        from then on."""
         first = () if self._answering is None else (self._answering,)
         wanted = {peer.peer_id: peer for peer in (*first, *self._members)}
         chosen = dict(list(wanted.items())[:TOLD_MAX])
         for gone in self._followed.keys() - chosen.keys():
-            self._followed.pop(gone).cancel()
+            self._followed.pop(gone).scope.cancel()
         for rank, (name, peer) in enumerate(chosen.items()):
+            curve = rank < CURVES_MAX
             if name not in self._followed:
-                self._followed[name] = trio.CancelScope()
-                nursery.start_soon(self._tell, peer, rank < CURVES_MAX, self._followed[name])
+                self._followed[name] = Followed(trio.CancelScope(), curve)
+                nursery.start_soon(self._tell, peer, self._followed[name])
+            self._followed[name].curve |= curve
 
-    async def _tell(self, peer: PeerAddress, curve: bool, scope: trio.CancelScope) -> None:
-        with scope:
+    async def _tell(self, peer: PeerAddress, followed: Followed) -> None:
+        with followed.scope:
             while True:
                 try:
                     async with open_stream(self._host, peer, ANSWER_SECONDS, HISTORY_PROTOCOL) as stream:
-                        await self._tell_from(stream, peer, curve)
+                        await self._tell_from(stream, peer, followed)
                 except Unanswered as error:
                     log.info("no history of %s: %s", peer.peer_id, error)
                 except trio.TooSlowError:
                     log.info("no history of %s in time", peer.peer_id)
                 await trio.sleep(DEAF_SECONDS)
 
-    async def _tell_from(self, stream: Any, peer: PeerAddress, curve: bool) -> None:
+    async def _tell_from(self, stream: Any, peer: PeerAddress, followed: Followed) -> None:
         """From the beginning, and again from there when the peer's run or life is another than before."""
+        curve = followed.curve
         places: HistoryRequest = beginning(curve)
         past: tuple[str, str, str] | None = None
         while True:
+            if followed.curve and not curve:
+                curve, places = True, beginning(True)._replace(notes=places.notes)
             with trio.fail_after(ANSWER_SECONDS):
                 told = decode_history(await _ask(stream, encode_request(places), REPLY_BYTES_MAX))
             taken = self._feed.tell_history(told, peer.peer_id, time.time())

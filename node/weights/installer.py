@@ -316,6 +316,8 @@ class Installer:
                 self._compute, "install_chunk", stage=fetching.effect.plan.stage, index=index, weight=weight,
                 slot=slot, length=length, encoding=source.header.encoding, lender=donor.stage,
             )  # fmt: skip
+        except ComputeError as error:
+            raise self._whose(error, (donor,)) from None
         finally:
             self._arena.release(handle)
         return length
@@ -323,16 +325,24 @@ class Installer:
     async def _end(self, fetching: _Fetching) -> dict[str, Any]:
         plan, header = fetching.effect.plan, fetching.header
         await trio.lowlevel.checkpoint_if_cancelled()
-        answer = await call_in_time(
-            self._compute,
-            "install_end",
-            stage=plan.stage,
-            step_count=fetching.step_count(self._parts(plan.rung)),
-            norm_squared=0.0 if plan.rung in REBUILT else header.norm_squared,
-        )
+        try:
+            answer = await call_in_time(
+                self._compute, "install_end", stage=plan.stage,
+                step_count=fetching.step_count(self._parts(plan.rung)),
+                norm_squared=0.0 if plan.rung in REBUILT else header.norm_squared,
+            )  # fmt: skip
+        except ComputeError as error:
+            raise self._whose(error, fetching.donors) from None
         if plan.rung not in REBUILT and header.digest and answer["digest"] != header.digest:
             raise TransferFailed(fetching.donors[0].peer, "the weights do not have the hash that it announced")
         return answer
+
+    def _whose(self, error: ComputeError, donors: Sequence[Donor]) -> TransferFailed | ComputeError:
+        """Numbers that are not finite, and moments that no training makes, are their donor's, where there is one."""
+        if error.kind != "fault":
+            return error
+        others = [donor.peer for donor in donors if donor.peer != self._borrower.me]
+        return TransferFailed(others[0] if len(donors) == len(others) == 1 else None, error.reason)
 
     async def _dump(self, effect: Install) -> str:
         if self._dump_folder is None:

@@ -58,8 +58,8 @@ class Cases:
     def __init__(self, view: View, memory: LeaderMemory, losses: Losses) -> None:
         self.view, self.memory, self.losses = view, memory, losses
         self._open: dict[tuple[Peer, Peer], Case] = {}
-        self._in_vain: set[tuple[Peer, Peer]] = set()
-        """Those of which others could see nothing, or as many saw one thing as the other."""
+        self._in_vain: dict[tuple[Peer, Peer], Judge] = {}
+        """Of (accuser, accused) the last of which others could see nothing, or as many saw one thing as the other."""
 
     def __bool__(self) -> bool:
         return bool(self._open)
@@ -79,17 +79,22 @@ class Cases:
             group = (*group, sender)
         if accused is None or accused == sender or not {accused, sender} <= s.members & {*group}:
             return False
+        self._close_others(begin.attempt)
         asked = any(case.about.accused == accused and sender in case.judges for case in self._open.values())
         if self.losses.gone.keys() & {accused, sender} or (sender, accused) in self._open or asked:
             return True
         if any(self.memory.convicted[peer.id].proof for peer in self.memory.convicts(s.members - {s.me})):
             return True  # who shows other tensors than it gave goes first: what others found may be due to that
-        vain = learns or (sender, accused) in self._in_vain
+        vain = learns or self._in_vain.get((sender, accused)) == Judge.of(sender, poisoned, accused)
         judges = [] if vain else self._judges(s, sender, accused, poisoned.stage, begin, new)
         if judges:
             self._ask(s, out, sender, accused, poisoned, judges)
             return True
         return self._on_its_word(s, out, sender, accused, poisoned)
+
+    def _close_others(self, attempt: Attempt) -> None:
+        """What others look at ends with its attempt: they see nothing of it afterwards."""
+        self._open = {pair: case for pair, case in self._open.items() if case.about.attempt == attempt}
 
     def on_verdict(self, s: Situation, sender: Peer, verdict: Verdict) -> Outcome:
         out, case = Outcome(), self._open.get((verdict.about.accuser, verdict.about.accused))
@@ -144,7 +149,7 @@ class Cases:
         accuser, accused, told = case.about.accuser, case.about.accused, case.told
         liar, signers, said = liar_of(told), against(told), case.accusation.reason
         if liar is None:
-            self._in_vain.add((accuser, accused))  # it says so again at each heartbeat
+            self._in_vain[accuser, accused] = case.about  # it says so again at each heartbeat
             return
         names = ", ".join(str(peer) for peer in signers if peer != accuser)
         if liar == accused:

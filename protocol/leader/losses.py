@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ftnode.protocol.leader.disputes import Suspects
+from ftnode.protocol.leader.disputes import Suspects, most_at_odds
 from ftnode.protocol.leader.leader_memory import LeaderMemory
 from ftnode.protocol.leader.progress import ViewProgress
 from ftnode.protocol.liveness.liveness import BrokenLinks, Inquiry
@@ -28,8 +28,8 @@ class Losses:
         """(stage, peer) that are given up."""
         self._inquiries: dict[Peer, Inquiry] = {}
         self._inquiry_number = 0
-        self._stalled: dict[Peer, tuple[float, float]] = {}
-        """Who is said not to make progress: when first, and when last."""
+        self._stalled: dict[Peer, tuple[float, float, frozenset[Peer]]] = {}
+        """Who is said not to make progress: when first, when last, and by whom."""
         self._strays: dict[Peer, float] = {}
         """Who speaks of another lineage, and since when."""
         self._broken = BrokenLinks(settings.broken_link_seconds, 3 * settings.heartbeat_seconds)
@@ -49,7 +49,7 @@ class Losses:
             self._broken.report(sender, peer, s.now)
             return out
         if suspect.kind == "stalled":
-            self._stall(s, out, peer, suspect.detail)
+            self._stall(s, out, sender, peer, suspect.detail)
             return out
         if peer in self._inquiries:
             return out
@@ -65,12 +65,22 @@ class Losses:
             out.send(voter, poll)
         return out
 
-    def _stall(self, s: Situation, out: Outcome, peer: Peer, detail: str) -> None:
-        """One report may be a resend away from being wrong; a lease of them is not."""
-        first, last = self._stalled.get(peer, (s.now, s.now))
-        self._stalled[peer] = (first if s.now - last <= 3 * s.settings.heartbeat_seconds else s.now, s.now)
-        if s.now - self._stalled[peer][0] >= s.settings.lease_seconds:
-            self.lose(s, out, peer, f"no progress: {detail}")
+    def _stall(self, s: Situation, out: Outcome, sender: Peer, peer: Peer, detail: str) -> None:
+        """One report may be a resend away from being wrong; a lease of them is not. Who alone says so is at odds with
+        that peer."""
+        first, last, by = self._stalled.get(peer, (s.now, s.now, frozenset[Peer]()))
+        if s.now - last > 3 * s.settings.heartbeat_seconds:
+            first, by = s.now, frozenset()
+        by |= {sender}
+        self._stalled[peer] = first, s.now, by
+        if s.now - first < s.settings.lease_seconds or sender in self.gone:
+            return
+        suspects, disputes = most_at_odds([(accuser, peer) for accuser in by]), self.memory.disputes
+        gone = peer if s.me in by else disputes.choose(self.view, suspects)
+        alone = f"says alone that {peer} makes no progress, after it was at odds with one that went"
+        self.lose(s, out, gone, f"no progress: {detail}" if gone == peer else alone)
+        if s.me not in by and gone in self.gone:
+            disputes.settle(self.view, gone, suspects)
 
     def on_poll_reply(self, s: Situation, sender: Peer, reply: PollReply) -> Outcome:
         out, inquiry = Outcome(), self._inquiries.get(reply.peer)

@@ -15,7 +15,7 @@ from ftnode.protocol.leader.leader import Leader
 from ftnode.protocol.leader.spoilt_steps import SpoiltSteps
 from ftnode.protocol.words import effects as fx
 from ftnode.protocol.words import events as ev
-from ftnode.protocol.words.messages import Poisoned, Share, Wait
+from ftnode.protocol.words.messages import Heartbeat, Poisoned, Share, Suspect, Wait
 from ftnode.protocol.words.types import Direction, Peer
 from tests.sim.host import Host
 from tests.sim.planted import other_sums, patched
@@ -191,6 +191,24 @@ def test_who_says_for_ever_that_shares_are_missing_takes_one_of_its_group_along_
     world = swarm(1, 3, spare=3)
     host = of_stage(world, older)
     betrays(host, says_that_others(world, host, traitor.unready, lack_shares))
+    trains_without(world, host, 4 * SUM_SECONDS, others=1)
+
+
+@pytest.mark.parametrize("older", [True, False])
+def test_who_says_for_ever_that_others_make_no_progress_takes_one_of_them_along_at_most(older: bool) -> None:
+    """Of tensors that are not acknowledged nobody else knows (rule 9)."""
+    world = swarm(1, 3, spare=3)
+    host = of_stage(world, older)
+
+    def way(event: ev.Event, decide: traitor.Decide) -> list[fx.Effect]:
+        effects, view = decide(event), seen(world)
+        if any(isinstance(effect, fx.Send) and isinstance(effect.message, Heartbeat) for effect in effects):
+            for peer in sorted({*view.members()} - {host.peer, view.leader}):
+                said = Suspect(view.lineage.id, view.number, peer, "stalled", "a tensor is not acknowledged")
+                effects.append(fx.Send(view.leader, said, None))
+        return effects
+
+    betrays(host, way)
     trains_without(world, host, 4 * SUM_SECONDS, others=1)
 
 

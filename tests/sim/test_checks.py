@@ -163,8 +163,8 @@ def test_whoever_held_a_stage_alone_gets_a_second_one_beside_it(seed: int, hold:
 def test_planted_nobody_holds_a_stage_for_the_sake_of_checks() -> None:
     """Often, those that come one after the other are asked in time to hold what another one has."""
     with patched((Changes, "best_second", lambda self, names: None)):
-        views = [seen(alone_with_room(seed, 2)) for seed in range(1, 7)]
-    assert max(sum(len(group) == 1 for group in view.holders) for view in views) >= 3
+        views = (seen(alone_with_room(seed, 2)) for seed in range(1, 7))
+        assert any(sum(len(group) == 1 for group in view.holders) >= 3 for view in views)
 
 
 def test_without_checks_nobody_finds_it() -> None:

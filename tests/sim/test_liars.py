@@ -76,13 +76,37 @@ COMMITTED_FIRST: Final = 14
 
 def test_a_step_is_not_committed_before_the_third_has_done_it_again() -> None:
     seen = liars.KINDS["accuser"](COMMITTED_FIRST, liars.SETTINGS)
-    assert seen.removed == 0 and seen.steps is not None and seen.steps <= SOON, seen
+    assert seen.removed == 0 and seen.steps is not None and seen.steps <= 1, seen
+
+
+def later_than(steps: int, seed: int) -> bool:
+    """An accuser goes only after more."""
+    seen = liars.KINDS["accuser"](seed, liars.SETTINGS)
+    return seen.steps is None or seen.steps > steps
 
 
 def test_planted_a_step_is_committed_while_a_third_is_asked_about_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then what it would have to see is gone, and the accuser's word counts."""
+    """Then what it would have to see is gone, and the accuser goes later."""
     monkeypatch.setattr(Cases, "about", lambda self, attempt: False)
-    assert liars.KINDS["accuser"](COMMITTED_FIRST, liars.SETTINGS).removed == 1
+    assert later_than(1, COMMITTED_FIRST)
+
+
+ACCUSES_ITS_JUDGE: Final = (92, 406)
+"""Seeds in which an accuser that is new says the same of the third, while that one looks at what it said before. No
+other one can look at that, so that the step is tried again for it."""
+
+
+@pytest.mark.parametrize("seed", ACCUSES_ITS_JUDGE)
+def test_one_that_accuses_whoever_is_asked_goes_as_soon(seed: int) -> None:
+    """Two of 1,000 worlds in which somebody honest went."""
+    seen = liars.KINDS["accuser"](seed, liars.SETTINGS)
+    assert seen.removed == 0 and seen.steps is not None and seen.steps <= SOON, seen
+
+
+def test_planted_a_case_outlives_its_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then nobody else is asked before its time is over, and each step is tried again."""
+    monkeypatch.setattr(Cases, "_close_others", lambda self, attempt: None)
+    assert later_than(SOON, ACCUSES_ITS_JUDGE[0])
 
 
 @pytest.mark.parametrize(("kind", "defence"), [("gradients", blind), ("tenth", blind), ("unworked", patient)])

@@ -8,6 +8,7 @@ from tests.sim.planted import forgets_its_limit
 from tests.sim.run import run_seeds
 from tests.sim.test_comings_and_goings import LONG, held, seen, started
 from tests.sim.world import World
+from tests.tiers import seeds
 
 
 def loses(seed: int, out_of_memory: bool) -> tuple[World, str]:
@@ -58,5 +59,5 @@ def test_whoever_forgets_its_limit_runs_into_it_again() -> None:
 
 
 def test_many_seeds_with_little_memory() -> None:
-    for outcome in run_seeds(range(1, 61), 1, ("memory", "memory", "kill", "election", "leave")):
+    for outcome in run_seeds(seeds(60), 1, ("memory", "memory", "kill", "election", "leave")):
         assert not outcome.violation, outcome.report()

@@ -20,9 +20,10 @@ from tests.sim.planted import patched
 from tests.sim.run import run_seeds
 from tests.sim.targets import best_view
 from tests.sim.test_restart import SETTINGS, Swarm
+from tests.tiers import seeds
 
 BLOCK_BYTES = 1000
-SEEDS = range(1, 301)
+SEEDS = seeds(300)
 STEP_SECONDS = 3.6
 """At most, with which a transfer begins: the next Begin names who learns."""
 PART = range(1, 61)
@@ -162,5 +163,5 @@ def test_an_order_by_stage_number_is_found() -> None:
 @pytest.mark.timeout(600)
 def test_the_world_comes_through_when_notices_fall_among_its_other_faults() -> None:
     faults = ("notice", "notice", "kill", "pause", "partition", "election")
-    bad = [outcome for outcome in run_seeds(range(1, 41), 2, faults) if outcome.violation]
+    bad = [outcome for outcome in run_seeds(seeds(40), 2, faults) if outcome.violation]
     assert not bad, bad[0].report()

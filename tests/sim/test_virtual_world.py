@@ -15,8 +15,9 @@ import pytest
 from ftnode.protocol.recovery.standing import GOES_ON
 from tests.sim.run import run_seeds
 from tests.sim.scenario import Outcome, run_seed
+from tests.tiers import seeds
 
-SEEDS = int(os.environ.get("FTNODE_SEEDS", "300"))
+SEEDS = int(os.environ.get("FTNODE_SEEDS", len(seeds(450))))
 """More in the background: FTNODE_SEEDS=20000 python -m pytest tests/sim/test_virtual_world.py."""
 SEARCHED = 1030
 """When the core changes, so does what a seed meets. What none of the others meets is looked for in seeds up to this."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -10,8 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import trio
 
-from ftnode.node.cli.export import _harmless, shown_progress
+from ftnode.node.cli.export import _harmless, ended_by_any_signal, shown_progress
+from ftnode.node.export.checkpoint import creating
 from ftnode.node.export.generate import decode_bytes
 from ftnode.node.home.files import json_bytes
 from ftnode.node.watch.status import Speaker, SwarmStatus
@@ -44,6 +48,22 @@ def test_mistakes_are_one_line(
     (out / "mine.txt").touch()
     assert ftnode("export", manifest_file, out, "--peer", NOBODY, *home).refused(73, "is there and not empty")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "out", "pair.toml", "text.txt"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_an_export_that_is_ended_leaves_nothing(number: signal.Signals, tmp_path: Path) -> None:
+    """As when a machine shuts down, or its terminal is closed: a large model would be left, in a hidden folder."""
+    before = signal.getsignal(number)
+
+    async def end() -> None:
+        os.kill(os.getpid(), number)
+        await trio.sleep_forever()
+
+    with pytest.raises(KeyboardInterrupt), ended_by_any_signal(), creating(tmp_path / "out", manifest()) as checkpoint:
+        checkpoint.open_stage(0).write(b"half")
+        trio.run(end)
+    assert list(tmp_path.iterdir()) == []
+    assert signal.getsignal(number) is before
 
 
 def test_a_swarm_that_nobody_finds(tmp_path: Path, manifest_file: Path, ftnode: Callable[..., Seen]) -> None:

@@ -90,8 +90,12 @@ def test_it_follows_into_the_next_file(tmp_path: Path) -> None:
             with path.open("a") as file:
                 file.write("second\n")
             assert process.stdout.readline() == "second\n"
-            path.rename(path.with_name("node.log.1"))
-            path.write_text("third\n")
-            assert process.stdout.readline() == "third\n"
+            for line in ("third\n", "fourth\n"):
+                path.rename(path.with_name("node.log.1"))
+                path.write_text(line)
+                assert process.stdout.readline() == line
+            opened = [os.readlink(link) for link in Path(f"/proc/{process.pid}/fd").iterdir()]
+            kept = [name for name in opened if "node.log" in name]
+            assert kept == [str(path)], "those that were put aside take no room on the disk any more"
         finally:
             process.terminate()

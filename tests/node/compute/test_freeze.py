@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,9 @@ from typing import Any
 import pytest
 import trio
 
+from ftnode.node.compute import client
 from ftnode.node.compute.client import ComputeProcess
+from ftnode.node.machine.child_processes import start_child
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.node.ports import ComputeError
 from tests.node.compute.computing import CONFIG
@@ -119,3 +123,31 @@ def test_a_task_of_several_stages_may_be_silent_for_as_much_longer(onward: list[
 
     trio.run(scenario)
     assert failed == hangs and bool(lost) == hangs
+
+
+def test_a_machine_that_cannot_start_a_process_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = replace(CONFIG, backend="paced")
+    arena = Arena(config.slot_bytes, config.slots)
+    lost: list[str] = []
+    up = trio.Event()
+    failures = [OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))]
+    sockets: list[int] = []
+
+    def start(argv: list[str], **given: Any) -> Any:
+        sockets.append(given["pass_fds"][0])
+        if failures:
+            raise failures.pop(0)
+        return start_child(argv, **given)
+
+    async def scenario() -> None:
+        process = ComputeProcess(config, arena, lambda ready: up.set(), lost.append, lambda stage, reason: None)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(process.run)
+            with trio.fail_after(60):
+                await up.wait()
+            nursery.cancel_scope.cancel()
+
+    monkeypatch.setattr(client, "start_child", start)
+    trio.run(scenario)
+    assert [reason.partition(":")[0] for reason in lost] == ["it cannot be started"] * 2
+    assert len(set(sockets)) == 1, "the sockets of a failed start are closed"

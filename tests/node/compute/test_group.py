@@ -216,6 +216,60 @@ def test_nobody_is_ready_before_all_are(monkeypatch: pytest.MonkeyPatch) -> None
     assert [each["tokens_per_second"] for each in made.ready[0]] == [1.0, 2.0]
 
 
+def is_ready(member: Any) -> None:
+    member.on_ready({"tokens_per_second": 10.0, "memory_free": 100, "device": member.config.device})
+
+
+def test_one_that_starts_at_its_second_try_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one, which was ready before, says so once."""
+    monkeypatch.setattr(Group, "begin", lambda made: is_ready(made.members[1]))
+    made = Group(monkeypatch, 10.0, 10.0)
+    made.members[0].on_lost("it did not start within 120 s")
+    assert made.ready == [] and made.lost == ["on cuda:0: it did not start within 120 s"]
+    made.post("initialise", stage=1, commit="c")
+    assert isinstance(made.answers[0], ComputeError) and made.answers[0].kind == "lost"
+    is_ready(made.members[0])
+    assert [each["memory_free"] for each in made.ready.pop()] == [100, 100]
+    made.post("initialise", stage=1, commit="c")
+    assert sum(len(member.orders) for member in made.members) == 1
+
+
+@pytest.mark.parametrize("all_ended", [False, True])
+@pytest.mark.parametrize("first", [0, 1])
+def test_the_others_go_on_without_one_that_does_not_start_again(pair: Group, first: int, all_ended: bool) -> None:
+    """A card may be gone for good."""
+    for member in pair.members:
+        if all_ended:
+            member.on_lost("the process ended")
+    if not all_ended:
+        pair.group.restart("a command failed")
+    pair.ready.clear()
+    for number in (first, 1 - first):
+        if number:
+            is_ready(pair.members[number])
+        else:
+            pair.members[number].on_lost("CUDA error: no device")
+    assert [[each["memory_free"] for each in ready] for ready in pair.ready] == [[0, 100]]
+    pair.post("initialise", stage=1, commit="c")
+    assert pair.members[1].asked == ["initialise 1"] and pair.members[0].asked == []
+    is_ready(pair.members[0])
+    assert [each["memory_free"] for each in pair.ready[-1]] == [100, 100]
+
+
+def test_nobody_is_ready_when_none_starts_again(pair: Group) -> None:
+    pair.group.restart("a command failed")
+    pair.ready.clear()
+    for member in pair.members:
+        member.on_lost("CUDA error: no device")
+    assert pair.ready == [] and len(pair.lost) == 2
+    pair.post("initialise", stage=1, commit="c")
+    for member in pair.members:
+        member.on_lost("CUDA error: no device")
+    is_ready(pair.members[1])
+    pair.members[0].on_lost("CUDA error: no device")
+    assert [each["memory_free"] for each in pair.ready[-1]] == [0, 100]
+
+
 def test_one_that_ends_costs_its_stages_and_no_other(pair: Group) -> None:
     for stage in (0, 1, 2):
         pair.post("initialise", stage=stage, commit="c")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import socket
 import subprocess
 import sys
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +21,12 @@ import torch
 from ftnode.models import llama
 from ftnode.models.config import ModelConfig
 from ftnode.node.compute.config import ComputeConfig, config_from_dict
-from ftnode.node.compute.exports import EXPORTS_MAX
+from ftnode.node.compute.exports import EXPORTS_MAX, Exports
+from ftnode.node.compute.process import receive, send, serve
 from ftnode.node.compute.state_shape import gradient_numbers
+from ftnode.node.compute.torch_backend import TorchStages
 from ftnode.node.machine.gradient_memory import GradientMemory
+from ftnode.node.machine.tensor_slots import Arena
 from tests.node.compute.computing import (
     ATTEMPT,
     CONFIG,
@@ -434,3 +439,78 @@ def test_a_state_with_its_optimiser_is_read_to_the_end_though_the_stage_moves_on
         swarm.call("export_end", export=one["export"])
     with pytest.raises(Refused, match="of step 3, not 1"):
         swarm.call("export_begin", stage=1, step=1, parts="all")
+
+
+@pytest.mark.parametrize("want", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+def test_a_reader_for_whom_there_is_no_memory_costs_the_stage_nothing(
+    want: Exception, config: ComputeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swarm, undisturbed = direct(config), direct(config)
+    for each in (swarm, undisturbed):
+        train(each, 1)
+    begun = swarm.call("export_begin", stage=1, step=1, parts="all")
+
+    def full(self: Exports, flat: torch.Tensor) -> list[bytes]:
+        raise want
+
+    with monkeypatch.context() as while_full:
+        while_full.setattr(Exports, "_raw", full)
+        train(swarm, 2)
+    train(undisturbed, 2)
+    assert exported(swarm, 1, 2, "all") == exported(undisturbed, 1, 2, "all")
+    with pytest.raises(Refused, match="moved on from step 1"):
+        swarm.call("export_chunk", export=begun["export"], index=0, slot=0)
+    swarm.call("export_end", export=begun["export"])
+
+
+def test_what_is_wrong_with_numbers_of_others_is_told_from_what_nobody_expects(
+    config: ComputeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swarm = direct(config)
+    common = {"stage": 1, "step": 0, "commit": "c0", "attempt": ATTEMPT, "parts": "weights", "rate_factor": 1.0}
+    size = 4 * swarm.backend.config.chunk_numbers  # type: ignore[attr-defined]
+    swarm.call("install_begin", **common)
+    swarm.numbers(0)[:] = np.nan
+    with pytest.raises(Refused, match="not finite") as refused:
+        swarm.call("install_chunk", stage=1, index=0, weight=1.0, slot=0, length=size)
+    assert refused.value.kind == "fault"
+
+    def fails(self: Exports, *given: object) -> None:
+        raise RuntimeError("CUDA error: unspecified launch failure")
+
+    swarm.call("initialise", stage=1, commit="c0")
+    monkeypatch.setattr(Exports, "begin", fails)
+    with pytest.raises(Refused, match="launch failure") as refused:
+        swarm.call("export_begin", stage=1, step=0, parts="weights")
+    assert refused.value.kind == "broken"
+
+
+def test_a_process_whose_card_is_of_no_use_to_it_any_more_ends(
+    config: ComputeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where no task finds out: a standby would fail at every stage that it is asked to take."""
+    calls = []
+
+    def sick(device: torch.device) -> None:
+        calls.append(device)
+        raise RuntimeError("CUDA error: unknown error")
+
+    def initialise(self: TorchStages, **given: object) -> dict[str, Any]:
+        self._device = torch.device("cuda:1")
+        raise RuntimeError("CUDA error: unknown error")
+
+    monkeypatch.setattr(torch.cuda, "synchronize", sick)
+    monkeypatch.setattr(TorchStages, "initialise", initialise)
+    arena = Arena(config.slot_bytes, config.slots)
+    ours, theirs = socket.socketpair()
+    with ThreadPoolExecutor(1) as pool, ours, theirs:
+        served = pool.submit(serve, theirs, os.dup(arena.descriptor))
+        send(ours, {"config": config.to_dict()})
+        ready = receive(ours)
+        assert ready is not None and "ready" in ready
+        send(ours, {"op": "forget", "id": 1, "stage": 1})
+        assert receive(ours) == {"id": 1}
+        send(ours, {"op": "initialise", "id": 2, "stage": 1, "commit": "c0"})
+        answer = receive(ours)
+        assert answer is not None and answer["error"]["kind"] == "lost"
+        assert served.result(60) == 1 and calls == [torch.device("cuda:1")]

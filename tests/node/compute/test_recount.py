@@ -11,6 +11,7 @@ import torch
 
 from ftnode.models.number_check import NumberCheck
 from ftnode.node.compute.config import ComputeConfig
+from ftnode.node.compute.torch_backend import TorchStages
 from ftnode.protocol.manifest.parse import TENSOR_TOLERANCE
 from tests.node.compute.computing import (
     ATTEMPT,
@@ -224,3 +225,19 @@ def test_what_was_lent_is_kept_until_a_step_is_made_with_it() -> None:
     assert us.backend._lent_weights[2].keys() == {1, 3}  # type: ignore[attr-defined]
     us.call("forget", stage=2)
     assert not us.backend._lent_weights.get(2)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("what", ["_stage_of", "_apart_of", "_forward_again"])
+def test_a_stage_beside_ours_for_which_there_is_no_memory_costs_ours_nothing(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says nothing of who lent it then."""
+    _, us = made_of_neighbours(CONFIG, lie=0.5)
+
+    def full(self: TorchStages, *given: object) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")
+
+    with monkeypatch.context() as while_full:
+        while_full.setattr(TorchStages, what, full)
+        assert away_on_lent(us, 3) == 0.0
+    assert away_on_lent(us, 1) == 0.0 and away_on_lent(us, 3) > 0.0

@@ -418,3 +418,26 @@ def test_frames_are_bounded() -> None:
 
 def test_text_is_no_corpus_for_shards_nor_shards_for_text(built: Path) -> None:
     assert load_corpus(str(built.parent / "text")).sha256 != open_shards(built).sha256
+
+
+def test_a_file_that_is_looked_for_anew_at_that_moment_is_not_here_and_nobodys_fault(
+    tmp_path: Path, built: Path
+) -> None:
+    """The look is in a thread, and the lender has just seen the file."""
+
+    class Cleared(dict[str, Path]):
+        def __contains__(self, name: object) -> bool:
+            return True
+
+    network = Network()
+    rich = Volunteer("rich", tmp_path, built, network, local=built)
+    poor = Volunteer("poor", tmp_path, built, network).asks("rich")
+
+    async def main() -> None:
+        await rich.shards.run()
+        rich.store.have = Cleared()
+        with trio.move_on_after(0.2):
+            await poor.shards.run()
+
+    run(network, main)
+    assert not network.struck and poor.store.index is None

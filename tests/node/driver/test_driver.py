@@ -175,7 +175,7 @@ def test_a_failure_of_the_process_is_no_fault_of_the_data(op: str, task: fx.Task
     tasks = Tasks()
     tasks.runner.start(task)
     assert tasks.compute.ops() == [op]
-    tasks.compute.posted[0][1](ComputeError("fault", "CUDA error: unspecified launch failure" + "!" * 9999, 1))
+    tasks.compute.posted[0][1](ComputeError("broken", "CUDA error: unspecified launch failure" + "!" * 9999, 1))
     assert tasks.events == []
     assert len(tasks.failures) == 1 and len(tasks.failures[0]) < 2 * REASON_TEXT_MAX
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +17,9 @@ from ftnode.node.export.checkpoint import Checkpoint, creating
 from ftnode.node.export.client import ModelReader, WantedModel
 from ftnode.node.export.folder import ExportFolder
 from ftnode.node.export.tokenizer_files import find_tokenizer
-from ftnode.node.export.wire import Place
+from ftnode.node.export.wire import ExportOffer, ExportRequest, Holders, Place, SendIt, WhoHolds, hear_asked
 from ftnode.node.links.addresses import PeerAddress
+from ftnode.node.links.side_messages import say
 from ftnode.node.manifests.presets import preset
 from ftnode.node.watch.stage_summary import LEFT_OUT
 from ftnode.node.watch.status import Member, Speaker, StageRow, SwarmStatus
@@ -37,6 +41,7 @@ from tests.node.export.exporting import (
     three,
     version,
 )
+from tests.node.virtual_time import passed
 from tests.node.weights.lending import NUMBERS
 
 
@@ -165,6 +170,77 @@ def test_when_they_do_not_fit_all_is_asked_for_again(monkeypatch: pytest.MonkeyP
         assert (await take(swarm, Disk(), seconds=10)).step == 6
 
     run(main)
+
+
+DATA = bytes(4 * NUMBERS)
+OFFER = ExportOffer(5, "c5", len(DATA), hashlib.blake2b(DATA, digest_size=16).hexdigest())
+
+
+def one_holder(nursery: trio.Nursery, stages: int, send: Callable[[trio.SocketStream], Awaitable[bool]]) -> Swarm:
+    """Of all stages, at step 5, that offers each and then does what `send` does: False hangs up."""
+    holder = Holder(1, None)
+    told = Holders(RUN, 5, 0.0, tuple(Place(stage, 0, holder.id, ADDRESS) for stage in range(stages)))
+
+    async def answer(stream: trio.SocketStream) -> None:
+        with suppress(EOFError):
+            while True:
+                match await hear_asked(stream):
+                    case WhoHolds():
+                        await say(stream, told)
+                    case ExportRequest():
+                        await say(stream, OFFER)
+                    case SendIt() if await send(stream):
+                        pass
+                    case _:
+                        return
+
+    holder.answer = answer
+    return Swarm(nursery, holder)
+
+
+def test_stages_of_one_holder_may_come_one_after_the_other_for_hours() -> None:
+    async def main() -> None:
+        turn = trio.CapacityLimiter(1)
+
+        async def send(stream: trio.SocketStream) -> bool:
+            async with turn:
+                await passed(0.8 * client.FIRST_SECONDS)
+                await stream.send_all(DATA)
+            return True
+
+        async with trio.open_nursery() as nursery:
+            model = await take(one_holder(nursery, 3, send), Disk())
+            assert [taken.stage for taken in model.stages] == [0, 1, 2]
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+@pytest.mark.parametrize(("breaks", "comes"), [(client.BROKEN_MAX, True), (client.BROKEN_MAX + 1, False)])
+def test_a_holder_that_goes_while_a_large_model_comes_is_not_the_end(breaks: int, comes: bool) -> None:
+    """Though the weights have come for longer than anybody looks for peers."""
+
+    async def main() -> None:
+        left = breaks
+
+        async def send(stream: trio.SocketStream) -> bool:
+            nonlocal left
+            await passed(0.8 * client.FIRST_SECONDS)
+            left -= 1
+            if left < 0:
+                await stream.send_all(DATA)
+            return left < 0
+
+        async with trio.open_nursery() as nursery:
+            swarm = one_holder(nursery, 1, send)
+            if comes:
+                assert (await take(swarm, Disk(), 120, WantedModel(RUN, STEPS, (len(DATA),), 4))).step == 5
+            else:
+                with pytest.raises(UserError, match="did not come from"):
+                    await take(swarm, Disk(), 120, WantedModel(RUN, STEPS, (len(DATA),), 4))
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 def test_a_stage_without_a_holder_is_named() -> None:

@@ -26,6 +26,7 @@ from ftnode.node.links.streams import read_exactly
 from ftnode.protocol.wire.frames import Refusal
 from tests.node.compute.computing import CONFIG, Refused, direct, read_out, train
 from tests.node.export.exporting import RUN, Holder, Swarm, run, three, version
+from tests.node.virtual_time import passed
 
 
 async def dial(swarm: Swarm, holder: Holder) -> trio.SocketStream:
@@ -95,6 +96,31 @@ def test_few_are_sent_something_at_a_time() -> None:
         assert await streams[-1].receive_some(1), "now it is its turn"
 
     run(main)
+
+
+def test_who_waits_for_its_turn_waits_as_long_as_those_before_take() -> None:
+    """Of a holder of many stages on a thin line that is hours."""
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            holder = Holder(1, 0, version(5))
+            swarm = Swarm(nursery, holder)
+            holder.server._readers = trio.CapacityLimiter(1)
+            await holder.server._readers.acquire()
+            stream, gone = await dial(swarm, holder), await dial(swarm, holder)
+            for each in (stream, gone):
+                offer = await ask(each, 0, 5)
+                assert isinstance(offer, ExportOffer)
+                await say(each, SendIt())
+            await passed(2 * server.IDLE_SECONDS + offer.size / server.SLOWEST)
+            await gone.aclose()
+            await passed(2 * server.POLL_SECONDS)
+            assert len(holder.host.compute.exports) == 1, "whoever hangs up is noticed"
+            holder.server._readers.release()
+            assert len(await read_exactly(stream, offer.size)) == offer.size
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 def test_a_reader_who_took_two_stages_is_told_of_once() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ftnode.node.home.files import folder_of, write_file
+from ftnode.node.home.identity import take_only
 from ftnode.node.links.addresses import REMEMBERED_FILE, remember_peers
 from ftnode.node.owner.join_options import RUNNING_FOLDER, Running, forget_running, note_running, running_nodes
 from ftnode.node.owner.pause_notes import ALL, FOLDER, read_word, write_word
@@ -96,3 +98,55 @@ def test_nothing_half_written_stays(home: Path) -> None:
         write_file(home, folder, "other", "text", sync=True)
     assert sorted(path.name for path in home.iterdir()) == ["it", "other"]
     assert (home / "other").read_text() == "text" and read_word(home, "me") is None
+
+
+def names_synced(monkeypatch: pytest.MonkeyPatch, fails: int = 0) -> list[str]:
+    """What is done to a disk, in order."""
+    done: list[str] = []
+    sync, replace, link = os.fsync, os.replace, os.link
+
+    def noted_sync(descriptor: int) -> None:
+        folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        done.append("names" if folder else "content")
+        if folder and fails:
+            raise OSError(fails, os.strerror(fails))
+        sync(descriptor)
+
+    def noted_replace(*given: object, **more: object) -> None:
+        done.append("named")
+        replace(*given, **more)  # type: ignore[arg-type]
+
+    def noted_link(*given: object) -> None:
+        done.append("named")
+        link(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "fsync", noted_sync)
+    monkeypatch.setattr(os, "replace", noted_replace)
+    monkeypatch.setattr(os, "link", noted_link)
+    return done
+
+
+@pytest.mark.parametrize("fails", [0, errno.EINVAL])
+def test_what_outlasts_a_power_cut_has_its_name_on_the_disk(
+    home: Path, monkeypatch: pytest.MonkeyPatch, fails: int
+) -> None:
+    """Also where a file system knows no way to put the names of a folder there."""
+    done = names_synced(monkeypatch, fails)
+    with folder_of(home) as folder:
+        write_file(home, folder, "it", "text", sync=True)
+        assert done == ["content", "named", "names"]
+        write_file(home, folder, "it", "another")
+        assert done[3:] == ["named"] and (home / "it").read_text() == "another"
+
+
+def test_a_disk_that_loses_names_is_told_of(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names_synced(monkeypatch, errno.EIO)
+    with folder_of(home) as folder, pytest.raises(OSError):
+        write_file(home, folder, "it", "text", sync=True)
+
+
+def test_a_new_key_outlasts_a_power_cut(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An author that has signed a run by it cannot change that run without it."""
+    done = names_synced(monkeypatch)
+    take_only(home, "author").release()
+    assert done == ["content", "named", "names"]

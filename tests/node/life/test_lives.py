@@ -14,7 +14,9 @@ import trio.testing
 
 from ftnode.node.home.identity import take_identity
 from ftnode.node.life import lives as lives_module
+from ftnode.node.links.p2pd import P2pdError
 from ftnode.node.owner.join_options import Running, note_running, running_nodes
+from ftnode.node.owner.limits import NO_LIMITS
 from ftnode.node.owner.pause_rules import Verdict
 from ftnode.protocol.words.errors import UserError
 
@@ -109,3 +111,25 @@ def test_who_starts_paused_tries_again_too(monkeypatch: pytest.MonkeyPatch) -> N
     failure, count, seconds = lives(monkeypatch, [NOBODY, LEFT], rests=True)
     assert failure is None and count == 2 and seconds == lives_module.AGAIN_SECONDS
     assert lives(monkeypatch, [NOBODY])[0] is NOBODY[0]
+
+
+def test_a_p2pd_that_does_not_answer_is_a_line_for_the_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine that is overloaded, before the node is there: out of a nursery it would be a traceback."""
+    closed = []
+
+    class Deaf:
+        async def addresses(self) -> tuple[str, ...]:
+            raise P2pdError("no answer within 5 s")
+
+        def close(self) -> None:
+            closed.append(self)
+
+    async def start(*_arguments: Any, **_options: Any) -> Deaf:
+        return Deaf()
+
+    monkeypatch.setattr(lives_module.P2pd, "start", start)
+    owner: Any = SimpleNamespace(starts=lambda scope: None, ended=lambda: None)
+    config: Any = SimpleNamespace(listen=(), announce=(), port_mapping=False, log_directory=Path(), limits=NO_LIMITS)
+    failure, paused = trio.run(lives_module._life, config, SimpleNamespace(path=Path()), owner, Any)
+    assert failure is not None and failure.exit_code == lives_module.UNAVAILABLE and "no answer within" in str(failure)
+    assert closed and not paused

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import trio
+from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from ftnode.node.home.identity import Sign, take_identity
 from ftnode.node.links.address_cards import card_signer
@@ -144,3 +146,19 @@ def send_tensor(sender: Node, to: Node, microbatch: int) -> None:
     handle = sender.arena.take()
     sender.transport.send(to.peer, boundary(to.peer, microbatch), handle)
     sender.arena.release(handle)
+
+
+@asynccontextmanager
+async def with_rsa_key(folder: Path) -> AsyncIterator[P2pd]:
+    """A p2pd with a key of another kind than ours, as hivemind's own nodes have one."""
+    made, kind = generate_private_key(65537, 2048), PrivateFormat.TraditionalOpenSSL
+    key = made.private_bytes(Encoding.DER, kind, NoEncryption())
+    path = folder / "rsa"
+    path.write_bytes(b"\x08\x00\x12" + bytes([len(key) & 0x7F | 0x80, len(key) >> 7]) + key)
+    async with trio.open_nursery() as nursery:
+        p2pd = await P2pd.start(nursery, path)
+        try:
+            yield p2pd
+        finally:
+            p2pd.close()
+            nursery.cancel_scope.cancel()

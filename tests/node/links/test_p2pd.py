@@ -89,6 +89,55 @@ def test_a_broken_invariant_in_a_handler_ends_the_node(tmp_path: Path) -> None:
     assert caught.value.subgroup(LocalError) is not None
 
 
+def test_one_that_does_not_answer_at_its_start_is_a_line_for_people(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is there, and takes too long for what it is asked next."""
+
+    async def no_answer(_self: P2pd, _request: bytes, _seconds: float) -> trio.SocketStream:
+        raise P2pdError("no answer within 5 s")
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            with pytest.raises(UserError, match="no answer within 5 s"):
+                await P2pd.start(nursery, take_identity(tmp_path).path)
+            nursery.cancel_scope.cancel()
+
+    monkeypatch.setattr(P2pd, "_request", no_answer)
+    limited(main)
+
+
+def test_some_inbound_streams_are_for_members_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strangers could have all of them, and keep them."""
+    monkeypatch.setattr(p2pd, "STRANGERS_STREAMS_MAX", 2)
+
+    async def main() -> None:
+        async with daemon(tmp_path) as here, daemon(tmp_path) as there:
+            members = set[str]()
+            there.knows = members.__contains__
+
+            async def answer(peer_id: str, stream: trio.SocketStream) -> None:
+                await stream.send_all(b"well")
+                await stream.receive_some(1)
+
+            async def opened() -> tuple[trio.SocketStream, bytes | bytearray]:
+                stream = await here.open(there.peer_id, "/test/1", SECONDS)
+                with trio.fail_after(SECONDS):
+                    try:
+                        return stream, await stream.receive_some(4)
+                    except trio.BrokenResourceError:
+                        return stream, b""
+
+            await there.serve("/test/1", answer)
+            await here.connect(there.peer_id, await there.addresses(), SECONDS)
+            kept = [await opened() for _ in range(3)]
+            assert [said for _, said in kept] == [b"well", b"well", b""]
+            members.add(here.peer_id)
+            assert (await opened())[1] == b"well"
+
+    limited(main)
+
+
 def test_streams_both_ways(tmp_path: Path) -> None:
     async def main() -> None:
         async with daemon(tmp_path) as here, daemon(tmp_path) as there:

@@ -280,6 +280,28 @@ async def knock(stranger: Node, victim: Node, *frames: bytes, lane: str = TENSOR
     return b""
 
 
+def test_a_p2pd_of_ours_that_does_not_answer_is_no_offence_of_the_peer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked for connections when a lane is opened anew; on a busy machine that may take too long."""
+    strikes: list[tuple[str, str]] = []
+
+    async def main() -> None:
+        async with node(tmp_path) as here, node(tmp_path, 2) as there:
+            await here.meet(there)
+
+            async def no_answer() -> tuple[tuple[str, str], ...]:
+                raise P2pdError("no answer within 5 s")
+
+            monkeypatch.setattr(there.p2pd, "connections", no_answer)
+            there.p2pd.strike = lambda peer_id, reason: strikes.append((peer_id, reason))
+            with suppress(*STREAM_ERRORS):
+                await knock(here, there, lane=CONTROL_LANE)
+
+    limited(main)
+    assert not strikes
+
+
 async def no_more_than_receipts(stream: trio.SocketStream) -> None:
     """Until the stream ends: each receipt says more than the one before."""
     told = 0

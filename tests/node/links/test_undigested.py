@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
+from itertools import pairwise
 
 import pytest
 import trio
+import trio.testing
 
 from ftnode.node.links import undigested
-from ftnode.node.links.undigested import KEPT_MAX, LINE_MAX, LINES_MAX, Failures, asking, serving
+from ftnode.node.links.undigested import (
+    KEPT_MAX,
+    LINE_MAX,
+    LINES_MAX,
+    PAUSE_MAX,
+    PAUSE_SECONDS,
+    Failures,
+    asking,
+    keep_running,
+    serving,
+)  # fmt: skip
 from ftnode.protocol.words.errors import LocalError, PeerError
 
 
@@ -18,6 +31,10 @@ def failures(monkeypatch: pytest.MonkeyPatch) -> Failures:
     fresh = Failures()
     monkeypatch.setattr(undigested, "FAILURES", fresh)
     return fresh
+
+
+def in_virtual_time(run: Callable[[], Awaitable[None]]) -> None:
+    trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 def served(error: BaseException) -> list[tuple[str, str]]:
@@ -139,3 +156,48 @@ def test_an_answer_that_nobody_thought_of_is_a_peer_error(failures: Failures) ->
         with pytest.raises(type(expected)):
             asked(expected)()
     assert len(failures.newest) == 3
+
+
+def test_a_task_beside_training_begins_again_later_and_later(
+    failures: Failures, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun = list[float]()
+
+    async def fails() -> None:
+        begun.append(trio.current_time())
+        if len(begun) == 10:
+            with trio.move_on_after(PAUSE_MAX + 1):
+                await trio.sleep_forever()
+        if len(begun) == 12:
+            return
+        async with trio.open_nursery():
+            raise KeyError("a peer's word")
+
+    in_virtual_time(partial(keep_running, "the look at connections", fails))
+    pauses = [later - before for before, later in pairwise(begun)]
+    assert pauses[:3] == pytest.approx([PAUSE_SECONDS, 2 * PAUSE_SECONDS, 4 * PAUSE_SECONDS])
+    assert max(pauses[:9]) == pytest.approx(PAUSE_MAX)
+    assert pauses[9:] == pytest.approx([PAUSE_MAX + 1 + PAUSE_SECONDS, 2 * PAUSE_SECONDS])
+    (kept,) = failures.newest
+    assert kept.count == 11 and kept.protocol == "the look at connections"
+    assert [record.message.splitlines()[0] for record in caplog.records] == [
+        "the look at connections fails and begins again; please report it:"
+    ]
+
+
+@pytest.mark.parametrize("error", [AssertionError("ours"), LocalError("ours")], ids=lambda error: type(error).__name__)
+def test_a_task_that_breaks_an_invariant_of_ours_ends(error: Exception) -> None:
+    async def fails() -> None:
+        raise error
+
+    with pytest.raises(type(error)):
+        in_virtual_time(partial(keep_running, "relaying", fails))
+
+
+def test_a_task_that_is_cancelled_ends(failures: Failures) -> None:
+    async def cancelled() -> None:
+        with trio.move_on_after(100.0):
+            await keep_running("relaying", trio.sleep_forever)
+
+    in_virtual_time(cancelled)
+    assert failures.newest == ()

@@ -12,10 +12,12 @@ import trio.testing
 from ftnode.node.compute.config import ComputeConfig
 from ftnode.node.links.side_messages import say
 from ftnode.node.reduction import encoding, exchange, reductions
+from ftnode.node.reduction.reductions import Reductions
 from ftnode.node.reduction.wire import ReduceReply, ReduceRequest, hear, request_for
 from ftnode.protocol.wire.frames import Refusal
 from ftnode.protocol.words.errors import LocalError
 from ftnode.protocol.words.types import Attempt, Peer
+from tests.node.compute.computing import Port
 from tests.node.reduction.reducing import (
     ATTEMPT,
     GROUP_CONFIG,
@@ -127,6 +129,29 @@ def test_without_one_of_the_group_nobody_answers_and_a_smaller_group_reduces_wha
             assert len(member.answers) == 1
 
     run(main)
+
+
+@pytest.mark.parametrize("sum_seconds", [0.0, 1000.0])
+def test_a_sum_is_given_up_only_after_the_time_that_the_core_lets_it_take(
+    sum_seconds: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            a, dead = Wires(nursery).member("a"), Peer("dead", 1)
+            compute, streams = Port(a.compute), a.reductions._streams
+            a.reductions = Reductions("run", a.peer, a.memory, compute, streams, sum_seconds=sum_seconds)
+            a.reductions.begin(nursery)
+            a.accumulate(0)
+            a.start(task(group((a, 1), (dead, 1))))
+            with trio.move_on_after(sum_seconds + reductions.GIVE_UP_SECONDS - 1):
+                await a.answered.wait()
+            assert "is given up" not in caplog.text
+            with trio.move_on_after(2):
+                await a.answered.wait()
+            assert "is given up" in caplog.text and a.answers == []
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 def test_a_stream_that_breaks_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

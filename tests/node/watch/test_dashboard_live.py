@@ -5,17 +5,23 @@ from __future__ import annotations
 import json
 import signal
 import urllib.request
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import msgpack
 import pytest
 import trio
+import trio.testing
 
 from ftnode.node.home.identity import take_identity
-from ftnode.node.links.addresses import full_addresses
+from ftnode.node.links.addresses import PeerAddress, full_addresses
 from ftnode.node.links.p2pd import P2pd
+from ftnode.node.watch import dashboard_live
+from ftnode.node.watch.dashboard_feed import Feed
+from ftnode.node.watch.dashboard_live import CURVES_MAX, LOOK_SECONDS, SwarmWatcher
 from ftnode.node.watch.history import (
     HISTORY_PROTOCOL,
     CommitRow,
@@ -23,7 +29,9 @@ from ftnode.node.watch.history import (
     HistoryRequest,
     NoteRow,
     ValidationRow,
+    encode_history,
     history_handler,
+    read_request,
 )
 from ftnode.node.watch.status import (
     STATUS_PROTOCOL,
@@ -34,6 +42,7 @@ from ftnode.node.watch.status import (
     SwarmStatus,
     status_handler,
 )
+from tests.node.virtual_time import passed
 from tests.node.watch.watching import running
 
 PROGRAM = """
@@ -208,6 +217,40 @@ def test_a_peer_that_tells_garbage_costs_itself_only(tmp_path: Path) -> None:
         assert told["commits"]["rows"] == [[step, 2.0, 0, 0.5, False] for step in (1, 2, 3)]
 
     with_dashboard(tmp_path, test, True)
+
+
+def test_who_is_left_goes_on_with_the_curve(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all that are followed a few tell it. When these have gone, those who are left have to."""
+    peers = [PeerAddress(f"peer {number}", ("/ip4/192.0.2.1/tcp/1",)) for number in range(CURVES_MAX + 1)]
+    commits, asked = [CommitRow(1, 2.0, 64, 0.5, False)], set[str]()
+
+    @asynccontextmanager
+    async def opened(_host: object, peer: PeerAddress, *_: object) -> AsyncIterator[str]:
+        yield peer.peer_id
+
+    async def ask(stream: str, request: bytes, _max: int) -> bytes:
+        asked.add(stream)
+        places = read_request(msgpack.unpackb(request))
+        return encode_history(History("run1", "l", "1", tuple(row for row in commits if row.step > places.commits)))
+
+    async def main() -> list[int]:
+        feed = Feed("live")
+        watcher = SwarmWatcher(cast(Any, None), peers, feed)
+        async with trio.open_nursery() as nursery:
+            watcher._members = tuple(peers)
+            watcher._choose(nursery)
+            await passed(3 * LOOK_SECONDS)
+            assert asked == {peer.peer_id for peer in peers}
+            watcher._members = (peers[-1],)
+            watcher._choose(nursery)
+            commits.append(CommitRow(2, 2.0, 64, 0.5, False))
+            await passed(3 * LOOK_SECONDS)
+            nursery.cancel_scope.cancel()
+        return [row[0] for row in feed.look("", 0, 0, 0)["commits"]["rows"]]
+
+    monkeypatch.setattr(dashboard_live, "open_stream", opened)
+    monkeypatch.setattr(dashboard_live, "_ask", ask)
+    assert trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0)) == [1, 2]
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1", "0.0.0.0"])

@@ -48,6 +48,7 @@ class FakeCompute:
         self.kept: dict[int, list[float]] = {}
         """By donor's stage, what is kept of it to be tried."""
         self.fails = ""
+        self.fails_by = "oom"
         self.hangs = ""
 
     async def call(self, op: str, **fields: Any) -> dict[str, Any]:
@@ -56,7 +57,7 @@ class FakeCompute:
         if op == self.hangs:
             await trio.sleep_forever()
         if op == self.fails:
-            raise ComputeError("oom", f"{op} does not fit", fields.get("stage", -1))
+            raise ComputeError(self.fails_by, f"{op} does not fit", fields.get("stage", -1))
         answer: dict[str, Any] = getattr(self, op)(**fields)
         return answer
 
@@ -81,6 +82,8 @@ class FakeCompute:
         numbers = self.installing[stage][1]
         start = index * CHUNK // 4
         chunk = struct.unpack(f"<{length // 4}f", self.slot(slot)[:length])
+        if not all(map(math.isfinite, chunk)):
+            raise ComputeError("fault", "a number that is not finite", stage)
         for offset, number in enumerate(chunk):
             numbers[start + offset] += weight * number
         if lender in self.kept:

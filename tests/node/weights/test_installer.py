@@ -329,6 +329,43 @@ def test_our_own_fault_names_no_donor(op: str) -> None:
     run(main)
 
 
+@pytest.mark.parametrize("rung", [Rung.REPLICA, Rung.SHADOW, Rung.HEAD])
+def test_numbers_that_are_none_are_their_donors_fault_and_the_next_one_is_asked(rung: Rung) -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        liar, honest = Host("liar").holds(2, 0.0, 1.0), Host("honest").holds(2, 7.0, 1.0)
+        liar.compute.stages[2][1][-1] = float("nan")
+        outcome, _, _ = await install(nursery, plan(2, rung, (2, "liar")), liar)
+        assert isinstance(outcome.event, InstallFailed)
+        assert outcome.event.donor == liar.peer and "not finite" in outcome.event.reason
+        outcome, me, _ = await install(nursery, plan(2, rung, (2, "liar"), (2, "honest")), liar, honest)
+        assert isinstance(outcome.event, Installed)
+        assert me.compute.stages[2][1] == honest.compute.stages[2][1]
+
+    run(main)
+
+
+def test_of_several_who_are_blended_the_one_with_such_numbers_is_named() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        donors = [Host("a").holds(1, 0.0, 1.0), Host("b").holds(3, 0.0, 1.0)]
+        donors[1].compute.stages[3][1][0] = float("inf")
+        outcome, _, _ = await install(nursery, plan(2, Rung.BLEND, (1, "a"), (3, "b")), *donors)
+        assert isinstance(outcome.event, InstallFailed) and outcome.event.donor == donors[1].peer
+
+    run(main)
+
+
+@pytest.mark.parametrize(("kind", "named"), [("fault", True), ("broken", False), ("invalid", False)])
+def test_moments_that_cannot_be_are_their_donors_fault_and_a_failure_of_ours_is_not(kind: str, named: bool) -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        donor, me = Host("donor").holds(2, 0.0, 1.0), Host("me")
+        me.compute.fails, me.compute.fails_by = "install_end", kind
+        outcome = await me.installer(Network(nursery, donor)).install(plan(2, Rung.REPLICA, (2, "donor")))
+        assert isinstance(outcome.event, InstallFailed)
+        assert outcome.event.donor == (donor.peer if named else None)
+
+    run(main)
+
+
 @pytest.mark.parametrize("op", ["export_begin", "export_chunk"])
 def test_a_donor_whose_compute_fails_says_so(op: str) -> None:
     async def main(nursery: trio.Nursery) -> None:

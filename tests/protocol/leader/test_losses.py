@@ -69,6 +69,29 @@ def test_what_the_voters_say(
     assert [note.kind for note in told if isinstance(note, Note)] == kinds and set(lost.gone) == gone
 
 
+def stalled(lost: Losses, sender: Peer, peer: Peer) -> None:
+    """Said by this one for a lease."""
+    beats = int(SETTINGS.lease_seconds / SETTINGS.heartbeat_seconds) + 1
+    for beat in range(beats + 1):
+        lost.on_suspect(situation(now=NOW + beat * SETTINGS.heartbeat_seconds), sender, suspect(peer, "stalled"))
+
+
+def test_who_alone_says_for_a_lease_that_others_make_no_progress_takes_one_along() -> None:
+    memory = LeaderMemory()
+    for gone, marked in ((B, {C}), (C, set[Peer]())):
+        lost = Losses(VIEW, memory, ViewProgress(), SETTINGS)
+        stalled(lost, C, B)
+        assert (set(lost.gone), memory.disputes.marked) == ({gone}, marked)
+
+
+def test_the_leaders_own_word_is_no_dispute() -> None:
+    memory = LeaderMemory()
+    for _ in range(2):
+        lost = Losses(VIEW, memory, ViewProgress(), SETTINGS)
+        stalled(lost, A, B)
+        assert set(lost.gone) == {B} and not memory.disputes.marked
+
+
 def test_a_poll_that_somebody_answers_is_over_when_its_time_is() -> None:
     lost = losses()
     lost.on_suspect(situation(), C, suspect(B))
