@@ -21,7 +21,7 @@ from ftnode.protocol.words.types import Attempt, Peer, Version
 from ftnode.protocol.words.view import View
 
 LIMITS = (-1, 0, 1, 2**31, 2**32 - 1, 2**32, 2**47, 2**48 - 1, 2**48, 2**63)
-FLOATS = (0.0, -1.0, 1.0, 0.5, 1e-9, 9.9e8, 1e9, 9e23, 1e24, 9e29, 1.7e308)
+FLOATS = (0.0, -1.0, 1.0, 0.5, 5e-324, 1e-300, 1e-9, 9.9e8, 1e9, 9e23, 1e24, 9e29, 1.7e308)
 TEXTS = ("", "x", "silent", "broken", "stalled", "halted: ", "could not rebuild", "x" * 120, "x" * 2400, "x" * 4096)
 LENGTHS = (0, 0, 1, 1, 1, 2, 2, 3, 4)
 LONG = (20, 65, 300, 600, 4096)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final
 
 from ftnode.node.manifests.authorship import signer
-from ftnode.node.manifests.foreign_text import require_plain
 from ftnode.node.manifests.voucher import read_vouchers
 from ftnode.node.manifests.vouching import CHAIN_MAX, VOUCHERS_MAX, Vouching
 from ftnode.protocol.manifest.parse import Manifest, parse
@@ -151,7 +150,6 @@ def read_shown(data: bytes, run_id: str) -> tuple[Manifest, str]:
         raise PeerError(f"a manifest of {len(data)} bytes")
     try:
         text = data.decode("utf-8")
-        require_plain(text)
         manifest = parse(text, "its manifest")
     except (UnicodeDecodeError, UserError) as error:
         raise PeerError(f"a manifest that is none: {error}") from None

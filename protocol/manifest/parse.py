@@ -15,6 +15,7 @@ from math import isfinite
 from typing import Any, Final, NoReturn
 
 from ftnode.protocol.manifest.boundary import BLOCK_BITS, BLOCK_MIN, block_numbers
+from ftnode.protocol.manifest.plain_text import require_plain
 from ftnode.protocol.manifest.sections import (
     FORMAT,
     FORMATS_READ,
@@ -135,6 +136,7 @@ class _Reader:
         self.source = source
         self.lines = text.splitlines()
         try:
+            require_plain(text)
             self.tables: dict[str, Any] = tomllib.loads(text)
         except (ValueError, RecursionError) as error:  # also a number of 5000 digits, and brackets in brackets
             raise UserError(f"{source} is not TOML: {error}", CONFIGURATION) from None

@@ -250,7 +250,9 @@ def credible(commits: Iterable[ms.Commit], settings: Settings) -> bool:
         0 <= commit.step <= settings.steps
         and _number(commit.tokens)
         and abs(commit.loss) < LOSS_MAX
+        and 0 <= commit.seconds < SECONDS_MAX
         and len(commit.norms) <= settings.stage_count
+        and all(norm >= 0 for norm in commit.norms)
         and (not commit.recoveries or _recoveries(commit.recoveries, settings))
         and (not commit.given or _given(commit.given, settings))
         for commit in commits
@@ -258,7 +260,9 @@ def credible(commits: Iterable[ms.Commit], settings: Settings) -> bool:
 
 
 def _recoveries(recoveries: tuple[Recovered, ...], settings: Settings) -> bool:
-    return _stages([told.stage for told in recoveries], settings) and all(told.seconds >= 0 for told in recoveries)
+    return _stages([told.stage for told in recoveries], settings) and all(
+        0 <= told.seconds < SECONDS_MAX for told in recoveries
+    )
 
 
 def _given(rows: tuple[Given, ...], settings: Settings) -> bool:

@@ -64,7 +64,7 @@ def test_lies_get_far(fuzzed: list[Fuzzed]) -> None:
     for outcome in fuzzed:
         received, admitted = received + outcome.received, admitted + outcome.admitted
         reached += outcome.reached
-    assert [kind for kind in ms.MESSAGES if admitted[kind] < (10 if kind in OF_SEVERAL else 40)] == [], admitted
+    assert [kind for kind in ms.MESSAGES if admitted[kind] < (10 if kind in OF_SEVERAL else 30)] == [], admitted
     few = [kind for kind in ms.MESSAGES if admitted[kind] < received[kind] / (20 if kind in OF_SEVERAL else 5)]
     assert few == [], [(kind, received[kind], admitted[kind]) for kind in few]
     assert [place for place in REACHED if reached[place] < 3] == []

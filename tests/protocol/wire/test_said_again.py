@@ -53,12 +53,13 @@ from tests.protocol.wire.test_ranges import BEAT, BEGIN, OFFER, PROMISE, READY, 
 LEADER, MEMBER, OTHER, STANDBY = PEERS[0], PEERS[1], PEERS[2], PEERS[4]
 STAGES, STEPS = SETTINGS.stage_count, SETTINGS.steps
 LARGEST = 1.7e308
+LONGEST = 9.9e8
 LAST = NUMBER_MAX - 1
 ANY_BEGIN = replace(BEGIN, installs=(), commits=(), learners=())
 COMMITS = tuple(
     ms.Commit(
-        step, 9.9e29, LAST, LARGEST, True, (LARGEST,) * STAGES,
-        tuple(Recovered(stage, Rung.COPY, LARGEST) for stage in range(STAGES)),
+        step, 9.9e29, LAST, LONGEST, True, (LARGEST,) * STAGES,
+        tuple(Recovered(stage, Rung.COPY, LONGEST) for stage in range(STAGES)),
         (Given("a" * 64, SETTINGS.microbatches * (SETTINGS.stages + 2), STAGES),),
     )
     for step in range(STEPS + 1)

@@ -11,8 +11,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ftnode.protocol.words.errors import PeerError
-
 STRUCTURE_MAX: Final = 64 << 10
 """Letters outside of strings and comments, where any space counts as one. A list of 4,096 peers, one a line, has a
 quarter of it."""
@@ -32,12 +30,14 @@ _DOTTED: Final = re.compile(rf"(?<![\w-])(?:[\w-]++ ?\. ?){{{DOTS_MAX + 1}}}")
 
 
 def require_plain(text: str) -> None:
-    """Raises PeerError for a text that no manifest is."""
+    """Raises ValueError for a text that no manifest is."""
     rest = _SPACE.sub(" ", _PASSED_OVER.sub(_kept, text))
     if len(rest) > STRUCTURE_MAX:
-        raise PeerError(f"a manifest with {len(rest)} letters outside of its texts and comments")
+        raise ValueError(
+            f"{len(rest)} letters are outside of texts and comments; at most {STRUCTURE_MAX} may be"
+        )
     if _DOTTED.search(rest):
-        raise PeerError(f"a manifest with a key of more than {DOTS_MAX} dots")
+        raise ValueError(f"a key has more than {DOTS_MAX} dots")
 
 
 def _kept(found: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""Texts that peers show as manifests: which are looked at further, and that the look takes no time."""
+"""Texts that somebody shows as manifests: which are looked at further, and that the look takes no time."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 
 from ftnode.node.manifests.book import MANIFEST_BYTES_MAX, ManifestBook
 from ftnode.node.manifests.exchange import answer, read_refusal, request_for
-from ftnode.node.manifests.foreign_text import STRUCTURE_MAX, require_plain
 from ftnode.node.manifests.presets import PRESETS
 from ftnode.protocol.manifest.parse import Membership, parse, render
+from ftnode.protocol.manifest.plain_text import STRUCTURE_MAX, require_plain
 from ftnode.protocol.manifest.sections import LISTED_MAX
-from ftnode.protocol.words.errors import PeerError
+from ftnode.protocol.words.errors import UserError
 from tests.node.directory.signers import signer
 
 TINY = PRESETS["tiny"]
@@ -65,13 +65,13 @@ def test_dots_elsewhere_than_in_keys_do_not_matter(text: str) -> None:
     ],
 )
 def test_a_key_of_many_dots_is_found_wherever_it_stands(text: str) -> None:
-    with pytest.raises(PeerError, match="dots"):
+    with pytest.raises(ValueError, match="dots"):
         require_plain(text)
 
 
 def test_many_keys_are_no_manifest() -> None:
     text = "".join(f"a{number}=1\n" for number in range(STRUCTURE_MAX // 7))
-    with pytest.raises(PeerError, match="letters"):
+    with pytest.raises(ValueError, match="letters"):
         require_plain(text)
 
 
@@ -80,7 +80,7 @@ def test_many_keys_are_no_manifest() -> None:
 )
 def test_the_look_takes_no_longer_for_any_text_of_that_length(piece: str) -> None:
     text, began = piece * (MANIFEST_BYTES_MAX // len(piece)), time.process_time()
-    with suppress(PeerError):
+    with suppress(ValueError):
         require_plain(text)
     assert time.process_time() - began < LOOK_SECONDS
 
@@ -89,3 +89,8 @@ def test_who_shows_such_a_text_is_refused_before_it_is_parsed(tmp_path: Path) ->
     book = ManifestBook(TINY, render(TINY), tmp_path, lambda newer: pytest.fail("a manifest that nobody signed"))
     shown = "a." * 4000 + "a = 1"
     assert "dots" in read_refusal(answer(book, request_for(TINY.run_id, shown)))
+
+
+def test_a_file_like_that_is_one_clear_line() -> None:
+    with pytest.raises(UserError, match=r"first\.toml is not TOML: a key has more than 3 dots"):
+        parse("a." * 4000 + "a = 1", "first.toml")
