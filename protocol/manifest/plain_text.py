@@ -33,9 +33,7 @@ def require_plain(text: str) -> None:
     """Raises ValueError for a text that no manifest is."""
     rest = _SPACE.sub(" ", _PASSED_OVER.sub(_kept, text))
     if len(rest) > STRUCTURE_MAX:
-        raise ValueError(
-            f"{len(rest)} letters are outside of texts and comments; at most {STRUCTURE_MAX} may be"
-        )
+        raise ValueError(f"{len(rest)} letters are outside of texts and comments; at most {STRUCTURE_MAX} may be")
     if _DOTTED.search(rest):
         raise ValueError(f"a key has more than {DOTS_MAX} dots")
 
