@@ -339,8 +339,8 @@ def _is_of_output(error: BaseException) -> bool:
     """Whether the standard output did not take what a command says, as on a full disk, or still does not."""
     if not isinstance(error, OSError):
         return False
-    *_, (frame, _) = walk_tb(error.__traceback__)
-    if frame.f_code is click.echo.__code__:
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    if frames and frames[-1].f_code is click.echo.__code__:
         return True
     try:
         sys.stdout.flush()

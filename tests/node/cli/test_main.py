@@ -263,7 +263,14 @@ def test_a_closed_output_is_none() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [ZeroDivisionError(), OSError(28, "of a file"), ExceptionGroup("", [UserError("x"), ZeroDivisionError()])]
+    "error",
+    [
+        ZeroDivisionError(),
+        OSError(28, "of a file"),
+        ExceptionGroup("", [UserError("x"), ZeroDivisionError()]),
+        ExceptionGroup("", [OSError(28, "of a file")]),
+        ExceptionGroup("", [BrokenPipeError(32, "of a process")]),
+    ],
 )
 def test_a_bug_is_not_hidden(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli, "cli", program(error))
