@@ -1,5 +1,5 @@
 """`python -m ftnode.node.cli` is `ftnode`."""
 
-from ftnode.node.cli.main import run_and_exit
+from ftnode.node.cli.entry import run_and_exit
 
 run_and_exit()

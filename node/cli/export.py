@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -110,7 +111,12 @@ def export(
         click.echo(f'try it: PeftModel.from_pretrained(model, "{out}"), of the model that the run goes on from; or '
                    "export with --from FOLDER to have the whole model")  # fmt: skip
         return
-    click.echo(f'try it: ftnode generate {out} "…"; or AutoModelForCausalLM.from_pretrained("{out}")')
+    click.echo(what_next(out))
+
+
+def what_next(out: Path) -> str:
+    """How to use the model in `out`, to be copied into a shell or a program."""
+    return f'try it: ftnode generate {quote(str(out))} "…"; or AutoModelForCausalLM.from_pretrained("{out}")'
 
 
 def take(

@@ -72,8 +72,14 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, about) for name, (_, about) in self.table.items()])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """`help` before a command asks for that command's, and alone for the group's own."""
-        return super().parse_args(ctx, [*args[1:], "--help"] if args[:1] == ["help"] else args)
+        """`help` before a command asks for that command's, and alone for the group's own. An option of commands that
+        stands before them is told its place."""
+        try:
+            return super().parse_args(ctx, [*args[1:], "--help"] if args[:1] == ["help"] else args)
+        except click.NoSuchOption as error:
+            if error.option_name not in ("--home", "--json", "--peer", "--run", "--timeout"):
+                raise
+            ctx.fail(f"{error.option_name} goes behind the command: {ctx.command_path} COMMAND {error.option_name}")
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -304,8 +310,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _report(UserError(f"cannot use {error.filename}: {error.strerror}; see who owns it", 77))
         if not _is_of_output(error):
             raise
-        _forget_output()
-        return _report(UserError(f"cannot write to the standard output: {error.strerror}; see where it leads", 74))
+        return _report(error)
     return result if isinstance(result, int) else 0
 
 
@@ -324,13 +329,18 @@ def _report(error: BaseException) -> int:
     if isinstance(error, BrokenPipeError):
         _forget_output()  # who reads us has enough, as in `ftnode status | head`
         return 141
+    if isinstance(error, OSError):
+        _forget_output()
+        return _report(UserError(f"cannot write to the standard output: {error.strerror}; see where it leads", 74))
     return INTERRUPTED
 
 
-def _is_of_output(error: OSError) -> bool:
+def _is_of_output(error: BaseException) -> bool:
     """Whether the standard output did not take what a command says, as on a full disk, or still does not."""
-    *_, (frame, _) = walk_tb(error.__traceback__)
-    if frame.f_code is click.echo.__code__:
+    if not isinstance(error, OSError):
+        return False
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    if frames and frames[-1].f_code is click.echo.__code__:
         return True
     try:
         sys.stdout.flush()
@@ -346,10 +356,9 @@ def _forget_output() -> None:
 
 def _group(group: BaseExceptionGroup[BaseException]) -> int:
     """Errors out of nurseries: one line when all are expected; else it is a bug, and shown whole."""
-    expected, rest = group.split((UserError, KeyboardInterrupt))
-    if rest is not None or expected is None:
+    leaves = list(_leaves(group))
+    if not all(isinstance(leaf, (UserError, KeyboardInterrupt)) or _is_of_output(leaf) for leaf in leaves):
         raise group
-    leaves = list(_leaves(expected))
     return _report(next((leaf for leaf in leaves if isinstance(leaf, UserError)), leaves[0]))
 
 

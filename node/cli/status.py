@@ -202,7 +202,10 @@ def whom_to_ask(home: Path, given: tuple[str, ...], run: str = "") -> tuple[str,
     if not found and (closed := closed_homes(home)):
         raise UserError(f"no node of yours runs here; for the service of {closed[0]}: sudo ftnode status", 77)
     if not found:
-        raise UserError("no node runs here and no peer is remembered; pass --peer ADDR of any peer of the swarm")
+        raise UserError(
+            f"no node runs here and no peer is remembered (home {home}); pass --peer ADDR of any peer of the swarm, or "
+            "another --home"
+        )
     return found
 
 

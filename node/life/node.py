@@ -13,6 +13,7 @@ from collections import deque
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -117,6 +118,11 @@ VOUCHERS_SECONDS: Final = 10.0
 """From one look at whose voucher has ended to the next."""
 GOODBYE_SECONDS: Final = 0.3
 """After leaving, for the last messages to reach the wire."""
+
+
+def how_to_look(home: Path) -> str:
+    """The command that shows this node's run, to be copied into a shell."""
+    return f"ftnode status --watch --home {quote(str(home))}"
 
 
 class Node:
@@ -310,7 +316,7 @@ class Node:
         self._note_running()
         self.speaking.say("join", f"{self.me.id} joins {config.manifest.run.name} ({config.manifest.run_id[:8]})",
                           peer=self.me.id, log=str(config.log_directory))  # fmt: skip
-        self.speaking.say("look", f"ftnode status --watch --home {config.home}")
+        self.speaking.say("look", how_to_look(config.home))
         self.speaking.say("log", f"{config.log_directory}")
         await self.observer.start(nursery)
         nursery.start_soon(self.directory.run)

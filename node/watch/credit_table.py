@@ -15,6 +15,10 @@ RELAYS_SHOWN = 4
 """Who relays most is shown, though it computed less than others."""
 VISIT = "a visit: one pass of a part of a step's batch through a stage, forward or backward"
 
+NO_MEMBER = (
+    "no member of a run answered, and a meeting point counts nobody; ask a volunteer: ftnode credits --peer ADDR"
+)
+
 
 def shares(rows: Sequence[CreditRow]) -> list[float]:
     """Each row's share of all visits, 0 to 1."""
@@ -51,6 +55,8 @@ def credit_table(status: SwarmStatus) -> Table:
 
 def credit_lines(status: SwarmStatus) -> list[str]:
     """The table, and how far it goes."""
+    if not status.credits and (status.speaker.role == "bootstrap" or status.told_by):
+        return [NO_MEMBER]
     if not status.credits:
         return ["nobody is credited with anything yet: no step has been committed since this node takes part"]
     behind = "" if status.credits_step >= status.step else f"; the run is at step {status.step:,}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from ftnode.node.cli.export import _harmless, ended_by_any_signal, shown_progress
+from ftnode.node.cli.export import _harmless, ended_by_any_signal, shown_progress, what_next
 from ftnode.node.export.checkpoint import creating
 from ftnode.node.export.generate import decode_bytes
 from ftnode.node.home.files import json_bytes
@@ -91,6 +92,12 @@ def test_the_status_of_a_finished_run_says_how_to_get_the_model() -> None:
     status = SwarmStatus(Speaker("p", "0", "cpu", "volunteer"), run="r", name="n", step=9, steps=9, state="finished")
     assert "ftnode export MANIFEST DIR" in "\n".join(plain_lines(status))
     assert "ftnode export" not in "\n".join(plain_lines(replace(status, state="training")))
+
+
+def test_a_shell_takes_the_line_to_try_the_model_whole() -> None:
+    line = what_next(Path("my model")).removeprefix("try it: ").split(";")[0]
+    assert shlex.split(line) == ["ftnode", "generate", "my model", "…"]
+    assert what_next(Path("model")).startswith('try it: ftnode generate model "…";')
 
 
 def test_a_text_goes_on(exported: Path, ftnode: Callable[..., Seen]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -179,14 +180,97 @@ def test_an_output_that_takes_nothing_is_said(tmp_path: Path, arguments: tuple[s
     assert (done.returncode, done.stderr) == (74, said)
 
 
+NURSERY = """
+import sys, click
+from ftnode.node.cli import main as cli
+@click.command("look")
+def look():
+    try:
+        while True:
+            click.echo("x" * 9999)
+    except OSError as error:
+        raise ExceptionGroup("nurseries", [ExceptionGroup("", [error])])
+cli.cli.get_command = lambda context, name: look
+cli.cli.table = {"look": ("nowhere:look", "")}
+sys.exit(cli.main(["look"]))
+"""
+"""A command that writes out of nurseries until nobody takes it, as `ftnode status --watch --json`."""
+
+
+def test_out_of_nurseries_a_reader_that_is_gone_is_no_error() -> None:
+    looking = subprocess.Popen([sys.executable, "-c", NURSERY], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert looking.stdout is not None and looking.stderr is not None and looking.stdout.read(5) == b"xxxxx"
+    looking.stdout.close()
+    with looking.stderr:
+        assert (looking.stderr.read(), looking.wait(60)) == (b"", 141)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
+def test_out_of_nurseries_an_output_that_takes_nothing_is_said() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-c", NURSERY], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 74 and done.stderr.startswith("ftnode: cannot write to the standard output"), done
+    assert done.stderr.count("\n") == 1
+
+
+def test_ctrl_c_before_anything_has_begun_says_nothing() -> None:
+    """SIGINT comes as the command line is looked for, before any of it is loaded."""
+    program = """
+import os, signal, sys
+from ftnode.node.cli import entry
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "ftnode.node.cli.main":
+            os.kill(os.getpid(), signal.SIGINT)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Interrupting())
+entry.run_and_exit()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+
+
+def test_ctrl_c_is_heard_by_commands_again_once_all_is_loaded() -> None:
+    program = """
+import os, signal, sys
+from ftnode.node.cli import entry, main
+def interrupted():
+    os.kill(os.getpid(), signal.SIGINT)
+main.main = interrupted
+signal.signal(signal.SIGINT, getattr(signal, sys.argv[1]))
+entry.run_and_exit()
+"""
+    for handler, code in (("default_int_handler", 130), ("SIG_IGN", 0)):
+        done = subprocess.run([sys.executable, "-c", program, handler], capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (code, ""), handler
+
+
+@pytest.mark.parametrize("words", ["--home x id", "snapshots --home x", "snapshots --json list", "--peer x status"])
+def test_an_option_before_its_command_is_told_its_place(words: str, ftnode: Callable[..., Seen]) -> None:
+    option = next(word for word in words.split() if word.startswith("--"))
+    group = "ftnode snapshots" if words.startswith("snapshots") else "ftnode"
+    assert ftnode(*words.split()).refused(64, f"{option} goes behind the command: {group} COMMAND {option}")
+
+
+def test_an_option_that_no_command_has_is_told_none(ftnode: Callable[..., Seen]) -> None:
+    assert ftnode("snapshots", "--hime", "x").refused(64, "No such option '--hime'")
+
+
 def test_a_closed_output_is_none() -> None:
-    command = f"exec {shlex.quote(sys.executable)} -m ftnode.node.cli.main service user >&-"
+    command = f"exec {shlex.quote(sys.executable)} -m ftnode.node.cli service user >&-"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(
-    "error", [ZeroDivisionError(), OSError(28, "of a file"), ExceptionGroup("", [UserError("x"), ZeroDivisionError()])]
+    "error",
+    [
+        ZeroDivisionError(),
+        OSError(28, "of a file"),
+        ExceptionGroup("", [UserError("x"), ZeroDivisionError()]),
+        ExceptionGroup("", [OSError(28, "of a file")]),
+        ExceptionGroup("", [BrokenPipeError(32, "of a process")]),
+    ],
 )
 def test_a_bug_is_not_hidden(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli, "cli", program(error))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from ftnode.node.owner import service_homes
 from ftnode.node.owner.join_options import Running, forget_running, note_running, running_nodes
 from ftnode.node.owner.other_homes import homes_of_processes
 from ftnode.protocol.words.errors import UserError
+from tests.node.cli.cli_runner import Seen
 
 
 def address(tmp_path: Path, name: str, port: int) -> str:
@@ -129,3 +131,9 @@ def test_spoiled_files_are_forgotten(text: str, tmp_path: Path) -> None:
     (tmp_path / "running").mkdir()
     (tmp_path / "running" / "x.json").write_text(text)
     assert running_nodes(tmp_path) == ()
+
+
+def test_nobody_to_ask_names_the_home(tmp_path: Path, ftnode: Callable[..., Seen]) -> None:
+    """A home that is misspelt shows by that."""
+    home = tmp_path / "hoem"
+    assert ftnode("status", "--home", home).refused(64, f"(home {home})", "or another --home")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -127,3 +128,14 @@ def test_a_name_signed_by_another_key_is_not_shown_to_anybody() -> None:
     lines = credit_lines(read)
     assert "Eve" not in "\n".join(lines) and lines[2].split() == [ADAS[-6:], "9", "69.2%", "1.00", "1", "12.3", "MB"]
     assert lines[0] == "tiny (run), steps 1 to 3; the run is at step 4" and lines[3].endswith("  Ada")
+
+
+def test_a_meeting_point_does_not_say_that_nobody_is_credited() -> None:
+    """It counts nobody, whatever was done; a member that has counted nothing yet says just that."""
+    point = SwarmStatus(Speaker("p", "0", "", "bootstrap"))
+    member = SwarmStatus(Speaker("p", "0", "cpu", "volunteer"), "run", "tiny")
+    told_on = replace(member, told_by="p", told_age=3.0)
+    for status in (point, told_on):
+        (line,) = credit_lines(status)
+        assert "nobody is credited" not in line and "ask a volunteer: ftnode credits --peer ADDR" in line
+    assert "nobody is credited with anything yet" in credit_lines(member)[0]
