@@ -60,7 +60,7 @@ NIGHT: Final = frozenset({
     "tests/swarm/test_liars.py::test_who_lies_about_a_gradient_is_found_and_nobody_else[turned]",
     "tests/swarm/test_liars.py::test_who_lies_about_a_gradient_is_found_and_nobody_else[older]",
     "tests/swarm/test_liars.py::test_who_sends_numbers_near_the_largest_float_goes_and_takes_one_along_at_most",
-    "tests/swarm/test_liars.py::test_a_third_decides_and_signed_words_of_it_are_kept[program1-]",
+    "tests/swarm/test_liars.py::test_a_third_decides_and_signed_words_of_it_are_kept",
     "tests/swarm/test_limits.py::test_a_swarm_trains_within_narrow_limits_and_loses_nobody",
     "tests/swarm/test_limits.py::test_who_has_everything_to_do_keeps_to_one_core_and_its_memory",
     "tests/swarm/test_lines.py::test_a_newcomer_finds_a_swarm_whose_lines_are_full_and_gets_what_its_own_can_carry",

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(240)
 
 SECONDS = 60.0
 MORE_STEPS = 5
-ROOM = {"v1": 2, "v2": 1, "v3": 1, "v4": 1}
+ROOM = dict.fromkeys(("v1", "v2", "v3", "v4", "v5"), 1)
 """For the head and four block stages: nobody can hold one more."""
 
 
@@ -27,12 +27,9 @@ def omitted(story: Story) -> tuple[int, ...]:
 
 
 def lone_middle(trial: Trial) -> tuple[int, str]:
-    """A middle stage whose holder has no other stage, and that holder."""
-    assert trial.story.view is not None
+    """A middle stage, and its holder."""
     held = {name: [s for s in range(5) if name in trial.story.holders(s)] for name in ROOM}
-    found = [(stages[0], name) for name, stages in held.items() if len(stages) == 1 and stages[0] in (2, 3)]
-    assert found, f"{held}"
-    return found[0]
+    return next((stage, name) for name, (stage,) in held.items() if stage in (2, 3))
 
 
 def exported_without(trial: Trial, stage: int, out: Path) -> None:
