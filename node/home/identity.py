@@ -23,7 +23,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from platformdirs import user_data_path
 
-from ftnode.node.home.files import folder_of, sync_names
+from ftnode.node.home.files import sync_folder, sync_names
 from ftnode.node.home.last_runs import note_run, rank
 from ftnode.node.home.paths import platform_folder, whole_path
 from ftnode.protocol.words.errors import UserError
@@ -205,8 +205,7 @@ def _create(path: Path) -> None:
                 os.link(draft, path)
         finally:
             draft.unlink()
-        with folder_of(path.parent, make=False) as folder:
-            sync_names(folder)
+        sync_folder(path.parent, sync_names)
     except OSError as error:
         raise UserError(f"cannot write the identity {path}: {error.strerror}; choose another with --home", 73) from None
 

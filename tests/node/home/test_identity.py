@@ -144,6 +144,15 @@ def test_a_spoilt_file_is_refused_and_kept(tmp_path: Path, spoil: object, says: 
     assert identity.path.read_bytes() == before
 
 
+def test_a_home_that_is_a_link_gets_its_identity_at_once(tmp_path: Path) -> None:
+    """Root follows no link in a home, and the home itself may be one."""
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "real").mkdir(mode=0o700)
+    identity = take_identity(tmp_path / "link")
+    assert (tmp_path / "real" / "identity").exists()
+    identity.release()
+
+
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     identity = take_identity(tmp_path)
     identity.release()
