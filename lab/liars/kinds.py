@@ -48,6 +48,7 @@ class Kind:
 
 
 AS_MAJORITY: Final = ", of three"
+"""What a row is called besides, in which the liars are most of a group of three."""
 
 NUMBERS: Final = {
     "times1000": "× 1000", "times1.5": "× 1.5", "turned": "with the sign turned",
