@@ -644,7 +644,7 @@ class Holder:
     def on_show(self, s: Situation, sender: Peer, show: Show) -> Sequence[Effect]:
         named = self.begin is not None and any(peer == sender for _, peer in self.begin.learners)
         here = self.work is not None and s.of_view(show.lineage, show.view) and (sender in s.members or named)
-        return self.work.on_show(sender, show) if here and self.work is not None else []
+        return self.work.showing.on_show(sender, show) if here and self.work is not None else []
 
     def on_given(self, s: Situation, sender: Peer, given: WasGiven) -> Outcome:
         """Whom we check says what it was given."""

@@ -17,9 +17,10 @@ from ftnode.protocol.step.group import Groups
 from ftnode.protocol.step.line_pace import LinePace
 from ftnode.protocol.step.outbox import Outbox, OwedTensor, fits, key_of
 from ftnode.protocol.step.routes import choose_path, furthest, last_visit, maker_of, route_of
-from ftnode.protocol.step.sealed_tensors import Finding, SealedTensors
+from ftnode.protocol.step.sealed_tensors import Finding
+from ftnode.protocol.step.showing import Showing
 from ftnode.protocol.step.task_order import COMPUTE_AHEAD, LiveActivations, Pace, TaskQueue
-from ftnode.protocol.step.tensor_holds import READ, RESEND, SEEN, Holds, TensorKey
+from ftnode.protocol.step.tensor_holds import READ, RESEND, Holds, TensorKey
 from ftnode.protocol.wire.admission import REASON_MAX, WAITS_ON_GROUPS_MAX
 from ftnode.protocol.words.effects import (
     NOT_SHOWN,
@@ -45,7 +46,6 @@ from ftnode.protocol.words.messages import (
     Ready,
     SealedTensor,
     Share,
-    Show,
     StageResult,
     Stored,
     Verdict,
@@ -60,14 +60,8 @@ FORWARD, BACKWARD = Direction.FORWARD, Direction.BACKWARD
 
 JUDGED_MAX = 4
 """Cases that wait, the newest."""
-SHOWN_TIMES = 2
-"""Each tensor to each peer: for a check of its own, and for the leader."""
-ANSWERS_MAX = 8
-"""To one peer, of what we were given."""
 Path = tuple[Peer, ...]
 """Who serves each visit."""
-REBUILT_VIEWS = 8
-"""For so many views a stage counts as one that may just have been made of others."""
 
 
 class StepWork:
@@ -92,14 +86,6 @@ class StepWork:
         self._check = Check(me, lot, view, begin, settings, self._holds) if lot is not None else None
         self._to_judge: list[Judge] = []
         """What our leader wants to know besides what is looked at now."""
-        self._shown = Counter[tuple[Peer, TensorKey]]()
-        """Who was shown what of others, or will be, and how often."""
-        self._sealed = SealedTensors()
-        """What others made for us."""
-        self._answered = Counter[Peer]()
-        """Whom we told what we were given, and how often."""
-        self._curious: dict[TensorKey, list[Peer]] = {}
-        """Who wants to see what was made for us, and is not here yet."""
         self._pace, self._line, self._others = pace, line, others
         self.results: dict[int, StageResult] = {}
         self.loss_sum, self.tokens = 0.0, 0
@@ -110,6 +96,7 @@ class StepWork:
         self._rests_on = frozenset[Peer]()
         """Who showed us what makes another one a liar, as we said."""
         self._paths: dict[int, Path] = dict(begin.paths)
+        self.showing = Showing(view, begin, self.groups, settings, self.outbox, self._holds, self._paths)
         self._arrived: set[TensorKey] = set()
         """Inputs and gradients that have been here, each taken once; the input of visit 0 is the batch itself."""
         self._forwarded: set[tuple[int, int]] = set()
@@ -611,68 +598,6 @@ class StepWork:
         told = [] if self._check.judge is None else [self._verdict(self._check.judge, guilty, why)]
         return [*_release(self._check.give_up()), Note("check", about, (("peer", self._check.of.id),)), *told]
 
-    def on_show(self, sender: Peer, show: Show) -> list[Effect]:
-        """Rules 42 and 50: another of a group does a visit again, by its own lot or for the leader."""
-        begin, effects = self.begin, list[Effect]()
-        if (show.view, show.step, show.attempt) != (self.view.number, begin.step, begin.attempt):
-            return []
-        for key in show.taken if begin.attempt.view == show.view else ():  # else who made it may be gone
-            if sender in self._makers_of(key) and self._shows_again(sender, key):
-                self._curious.setdefault(key, []).append(sender)
-                effects += self._show_taken(key)
-        if show.given and begin.attempt.view == show.view:
-            effects += self._tell_given(sender, show)
-        for key in show.tensors:
-            kept = self.outbox.kept(key)
-            if kept is None or self.is_validation(key[0]):
-                continue
-            if sender in self._may_see(self.route(key[0])[key[1]]) and self._shows_again(sender, key):
-                effects.append(Send(sender, kept.boundary, self._holds.handle(RESEND, key)))
-        return effects
-
-    def _tell_given(self, sender: Peer, show: Show) -> list[Effect]:
-        """Whether we were given what others showed the sender, who does our visits again."""
-        self._answered[sender] += 1
-        if self._answered[sender] > ANSWERS_MAX:
-            return []
-        other = self._sealed.other(show.given, lambda key: sender in self._may_see(self.route(key[0])[key[1]]))
-        return [Send(sender, WasGiven(show.lineage, show.view, show.step, show.attempt, other), None)]
-
-    def _shows_again(self, peer: Peer, key: TensorKey) -> bool:
-        """Nobody is sent the same tensor without end."""
-        self._shown[peer, key] += 1
-        return self._shown[peer, key] <= SHOWN_TIMES
-
-    def _show_taken(self, key: TensorKey) -> list[Effect]:
-        """A tensor that was made for us, to those who want to see it, once it is here."""
-        begin, (microbatch, visit, direction) = self.begin, key
-        handle = self._holds.handle(SEEN, key)
-        sealed = self._sealed.of(key)
-        if handle is None or sealed is None or key not in self._curious:
-            return []
-        path, number = self._paths[microbatch], self.view.number
-        place = begin.lineage, number, begin.step, begin.attempt, microbatch, visit, direction
-        taken = Boundary(*place, path, sealed.seal)
-        return [Send(peer, taken, handle) for peer in self._curious.pop(key)]
-
-    def _makers_of(self, key: TensorKey) -> tuple[Peer, ...]:
-        """Who holds or learns the stage that makes it; nobody for a tensor that is none of the step's own."""
-        microbatch, visit, direction = key
-        before = maker_of(visit, direction)
-        if not (0 <= microbatch < self.settings.microbatches and 0 <= visit <= self.last and 0 <= before <= self.last):
-            return ()
-        return self._may_see(self.route(microbatch)[before])
-
-    def _may_see(self, stage: int) -> tuple[Peer, ...]:
-        """Who may do visits of the stage again: those who hold or learn it, and those who have lately come to hold
-        another one alone, which may be made of it (rule 48)."""
-        view = self.view
-        if not self.settings.checks:
-            return self.groups.of(stage)
-        late = view.number - REBUILT_VIEWS
-        alone = (group[0] for at, group in enumerate(view.holders) if len(group) == 1 and view.epochs[at] > late)
-        return (*self.groups.of(stage), *alone)
-
     def _on_shown(self, sender: Peer, boundary: Boundary, handle: Handle) -> list[Effect]:
         """A tensor that is not for us: one that we asked for."""
         if self._check is None or not self._check.wants(sender, boundary):
@@ -728,9 +653,7 @@ class StepWork:
         else:
             self._paths.setdefault(boundary.microbatch, boundary.path)
             if self.settings.checks and not self.is_validation(boundary.microbatch):
-                self._holds.hold(SEEN, key, handle)
-                self._sealed.add(boundary)
-                effects += self._show_taken(key)
+                effects += self.showing.came(boundary, handle)
                 if self._check is not None and self._check.wants(sender, boundary):
                     effects += self._do_again(self._check.show(boundary, handle))
             self._store(key, handle)
@@ -829,6 +752,7 @@ class StepWork:
         dropped = [] if self.may_check else self._stop_checking("others hold the stages now")
         self._to_judge.clear()
         self._check, self.view, self.begin = None, view, begin
+        self.showing.continue_in(view, begin, self.groups)
         mine = frozenset(self.stages)
         self._required = mine & {*view.stages_of(self.me)} if self.me in view.members() else mine
         if self.poison is not None:

@@ -13,9 +13,9 @@ import pytest
 from ftnode.lab.hostile import traitor
 from ftnode.protocol.leader.disputes import BARRED_LEASES, Disputes
 from ftnode.protocol.planning.changes import Changes
-from ftnode.protocol.step.attempt import StepWork
 from ftnode.protocol.step.check import Check, checkable
 from ftnode.protocol.step.doubts import Doubts
+from ftnode.protocol.step.showing import Showing
 from ftnode.protocol.words import effects as fx
 from ftnode.protocol.words import events as ev
 from ftnode.protocol.words.effects import Recount
@@ -277,14 +277,14 @@ def test_a_check_that_nobody_ends_stops_the_run() -> None:
 def test_a_tensor_is_shown_to_who_holds_the_stage_and_twice_at_most() -> None:
     """For a check of its own, and for the leader. Else a liar could have others send without end."""
     shown: list[tuple[str, object]] = []
-    on_show = StepWork.on_show
+    on_show = Showing.on_show
 
-    def thrice(self: StepWork, sender: object, show: Show) -> list[fx.Effect]:
+    def thrice(self: Showing, sender: object, show: Show) -> list[fx.Effect]:
         first, _, again = (on_show(self, sender, show) for _ in range(3))  # type: ignore[arg-type]
         shown.extend((str(sender), effect) for effect in again)
         return first
 
-    with patched((StepWork, "on_show", thrice)):
+    with patched((Showing, "on_show", thrice)):
         world = swarm(1, 2, checks=1.0)
     assert world.ledger.top_commit() > 0 and shown == []
 

@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from ftnode.protocol.recovery.trials import LENT_OTHERS, STEPS_MAX, Trials
-from ftnode.protocol.step.attempt import StepWork
+from ftnode.protocol.step.showing import Showing
 from ftnode.protocol.words.types import Peer
 from tests.sim.checks import Violation
 from tests.sim.honest_runs import accused
@@ -98,10 +98,10 @@ def test_a_newcomer_whom_nobody_lies_to_comes_about_as_soon() -> None:
 def test_a_trial_that_nobody_helps_with_keeps_nobody_out() -> None:
     """Nobody shows anything. The newcomer looks for a trial in a few steps, and then believes."""
 
-    def silent(self: StepWork, sender: Peer, show: object) -> list[object]:
+    def silent(self: Showing, sender: Peer, show: object) -> list[object]:
         return []
 
-    with patched((StepWork, "on_show", silent)):
+    with patched((Showing, "on_show", silent)):
         seconds, count = honest_joins(1)
     assert count == 0 and STEPS_MAX > 1 and seconds < 2 * GROWS_SECONDS
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 import pytest
 
 from ftnode.protocol.leader.convictions import Convictions
-from ftnode.protocol.step.attempt import StepWork
 from ftnode.protocol.step.check import Check
+from ftnode.protocol.step.showing import Showing
 from ftnode.protocol.words.messages import Seal
 from tests.sim.compute import Tensor
 from tests.sim.host import Host
@@ -134,7 +134,7 @@ def test_planted_unsigned_tensors_are_taken() -> None:
 
 def test_whom_one_checks_and_who_answers_nothing_is_judged_by_what_was_shown() -> None:
     """It waits half a lease, and does not stop the run."""
-    with patched((StepWork, "_tell_given", lambda self, sender, show: [])):
+    with patched((Showing, "_tell_given", lambda self, sender, show: [])):
         world, host = shows_others(True, 2)
         before = world.ledger.top_commit()
         assert {*gone_after(world, host)} - {str(host.peer)} and world.ledger.top_commit() > before
