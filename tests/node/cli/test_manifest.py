@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ftnode.node.cli.manifest import write_new
-from ftnode.node.home.identity import take_identity
+from ftnode.node.home.identity import home_directory, take_identity
 from ftnode.node.manifests.presets import PRESETS
 from ftnode.protocol.manifest.parse import parse
 from ftnode.protocol.words.errors import UserError
@@ -318,7 +318,8 @@ def test_only_the_author_of_a_run_with_snapshots_orders_a_rollback(
     manifest_file = tmp_path / "kept.toml"
     assert ftnode("run", "init", manifest_file, "--data", text_file, "--snapshot-every", 5).code == 0
     before = manifest_file.read_bytes()
-    stranger = ftnode("run", "rollback", manifest_file, "--to-step", 3, "--home", tmp_path / "another")
+    another = home_directory(str(tmp_path / "another"))
+    stranger = ftnode("run", "rollback", manifest_file, "--to-step", 3, "--home", another)
     assert stranger.refused(77, "only its author orders a rollback")
     nobody = "/ip4/127.0.0.1/tcp/9/p2p/" + parse(manifest_file.read_text()).run.author
     assert ftnode("run", "rollback", manifest_file, "--to-step", 3, "--peer", nobody, "--timeout", 1).code == 69
