@@ -27,6 +27,21 @@ def test_init_writes_a_commented_manifest(manifest_file: Path) -> None:
     assert set(keys) <= set(explained)
 
 
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("mein lauf ü.toml", "mein-lauf-u"), ("A_b c.toml", "A_b-c"), ("日本.toml", "tiny"), ("-- x.toml", "x"),
+        ("own-run.v2.toml", "own-run.v2"), (f"{'x' * 70}.toml", "x" * 64),
+    ],
+)  # fmt: skip
+def test_a_run_that_is_not_called_as_its_file_says_so(
+    file: str, name: str, tmp_path: Path, text_file: Path, ftnode: Callable[..., Seen]
+) -> None:
+    seen = ftnode("run", "init", tmp_path / file, "--data", text_file)
+    assert seen.code == 0 and parse((tmp_path / file).read_text()).run.name == name
+    assert (f"the run is called {name}: " in seen.out) == (Path(file).stem != name)
+
+
 def test_init_takes_every_option(tmp_path: Path, text_file: Path, ftnode: Callable[..., Seen]) -> None:
     path = tmp_path / "own.toml"
     options = ["--preset", "small", "--data", text_file, "--stages", 6, "--steps", 70, "--seed", 9]

@@ -294,9 +294,9 @@ def test_who_asks_for_a_run_that_nobody_knows_is_told_of_the_others(tmp_path: Pa
         ]
         assert answers == [
             {"error": "nobody asked knows the run wrong; is it running, and through this meeting point?", "code": 69},
-            {"error": "who answered takes part in tiny (run1), not in the run wrong; choose one with --run, or ask "
+            {"error": "who answered takes part in tiny (run1), not in the run wrong; choose that, or ask "
              "another peer", "code": 69},
-            {"error": "nobody asked knows the run aaaaaaaaaaaa, only tiny (run1), tiny (run2); choose one with --run, "
+            {"error": "nobody asked knows the run aaaaaaaaaaaa, only tiny (run1), tiny (run2); choose one of these, "
              "or see that yours is running", "code": 69},
         ]  # fmt: skip
 
