@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import re
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -65,6 +66,8 @@ BETTER_SECONDS = 1.0
 REQUEST = b"\x81\xa6format\x01"
 """msgpack of {"format": 1}."""
 PROBE_SECONDS = 2.0
+ANOTHER = re.compile(r"Peer ID mismatch: expected \w+ got (\w{1,64})")
+"""As libp2p says it."""
 UNAVAILABLE = 69
 
 
@@ -477,6 +480,8 @@ async def _through(host: IHost, relay: ID, peer: ID) -> None:
 
 async def _cause(peer: PeerAddress, error: Exception) -> str:
     """Why a peer gave no status, in one line. libp2p drops the system's reason, so the port is tried once more."""
+    if another := ANOTHER.search(f"{error} {error.__cause__}"):
+        return f"something answers there, but it is not this peer: it is {another[1]}"
     try:
         target = socket_address((await look_up(peer.addresses[0]))[0])
     except OSError as failure:

@@ -279,6 +279,16 @@ def test_a_run_that_is_about_to_begin_is_waited_for(tmp_path: Path) -> None:
     with_peers(tmp_path, test)
 
 
+def test_another_peer_at_the_address_is_told_from_one_that_is_away(tmp_path: Path) -> None:
+    async def test(peers: Peers) -> None:
+        address, other = await peers.start("a", TINY), take_identity(tmp_path, "other").peer_id
+        (refused,) = await client("fetch", f"{address.rpartition('/')[0]}/{other}")
+        told = f"something answers there, but it is not this peer: it is {peers.p2pds['a'].peer_id}"
+        assert isinstance(refused, dict) and told in refused["error"]
+
+    with_peers(tmp_path, test)
+
+
 def test_who_asks_for_a_run_that_nobody_knows_is_told_of_the_others(tmp_path: Path) -> None:
     """By members of them, and by meeting points that name some."""
 
