@@ -29,10 +29,10 @@ def list_credits(
 ) -> None:  # fmt: skip
     """Who gave what to a run: visits in committed steps, hours, stages brought back, bytes relayed. Members count it
     of each other, nobody of itself. Whom to ask: as for `ftnode status`."""
-    from ftnode.node.home.identity import home_directory
+    from ftnode.node.home.identity import home_to_read
 
     peers, run = with_link(link, peers, run)
-    addresses = whom_to_ask(home_directory(home), peers, run)
+    addresses = whom_to_ask(home_to_read(home, not peers), peers, run)
 
     from ftnode.node.watch.credit_table import credit_lines
     from ftnode.node.watch.status import to_mapping

@@ -75,11 +75,11 @@ def dashboard(
     joining: Callable[[], Joining | None] | None = None
     if recorded is None:
         from ftnode.node.cli.status import whom_to_ask, with_link
-        from ftnode.node.home.identity import home_directory
+        from ftnode.node.home.identity import home_to_read
 
         joining = _joining(link, peers, words)
         peers, run = with_link(link, peers, run)
-        addresses = whom_to_ask(home_directory(home), peers, run)
+        addresses = whom_to_ask(home_to_read(home, not peers), peers, run)
     else:
         replay = load("ftnode.lab.demo.dashboard_replay").open_replay(recorded, feed)
     anyone = Public(joining or (lambda: None), parse_proxies(proxies)) if public else None

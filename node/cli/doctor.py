@@ -81,7 +81,7 @@ def _checks(given: tuple[str, ...], listen: tuple[str, ...], timeout: float, hom
     """Each as soon as it is known."""
     from ftnode.node.cli import doctor_checkup as checkup
     from ftnode.node.cli.join import listen_addresses
-    from ftnode.node.home.identity import home_directory
+    from ftnode.node.home.identity import home_to_read
     from ftnode.node.links.addresses import full_addresses, parse_peers, remembered_peers
     from ftnode.node.owner.join_options import log_root, running_nodes
 
@@ -89,11 +89,13 @@ def _checks(given: tuple[str, ...], listen: tuple[str, ...], timeout: float, hom
     listen = listen_addresses(listen)
     yield checkup.versions((sys.version_info[0], sys.version_info[1]), _installed(), _p2pd_trouble())
     try:
-        folder = home_directory(home)
+        folder = home_to_read(home, needed=False)
     except UserError as error:
         yield checkup.home(str(error).partition("; ")[0], home or "")
         return
-    yield checkup.home("" if os.access(folder, os.W_OK | os.X_OK) else f"{folder} cannot be written", str(folder))
+    made = _existing(folder)
+    trouble = "" if os.access(made, os.W_OK | os.X_OK) else f"{made} cannot be written"
+    yield checkup.home(trouble, str(folder), made == folder)
     running = running_nodes(folder)
     ours = {node.peer for node in running}
     with _listening(() if running else listen) as (sockets, trouble):

@@ -79,10 +79,11 @@ def same_version(ours: str, peers: Sequence[PeerAnswer]) -> Check | None:
     return Check("peer versions", OK, f"peers have {', '.join(told)}")
 
 
-def home(trouble: str, where: str) -> Check:
+def home(trouble: str, where: str, there: bool = True) -> Check:
+    """`there`: it has been made."""
     if trouble:
         return Check("home", FAILED, trouble, "make the folder yours, or choose another with --home")
-    return Check("home", OK, f"{where} can be written")
+    return Check("home", OK, f"{where} can be written" if there else f"{where} is not there yet; ftnode join makes it")
 
 
 def port(listen: Sequence[str], trouble: str, running: Sequence[str]) -> Check:

@@ -10,6 +10,7 @@ from ftnode.node.cli.doctor_checkup import FAILED, OK, Check
 from ftnode.node.compute.devices import decide
 from ftnode.node.compute.first_report import first_report
 from ftnode.node.compute.orders import compute_configs
+from ftnode.node.home.identity import home_to_read
 from ftnode.node.home.waiting import spoken
 from ftnode.node.life.snapshot_setup import copies_bytes
 from ftnode.node.machine.device_choice import CONTEXT_BYTES
@@ -31,7 +32,7 @@ def offer_checks(
 ) -> tuple[list[Check], Offer | None]:
     """Lines of the checkup, and the same for programs; None when nothing could be measured. `run`: as ftnode join takes
     it, signed or not, since nothing is joined. Raises UserError when there is no such run."""
-    manifest, text, _ = find_run(run, home, timeout, allow_unsigned=True)
+    manifest, text, _ = find_run(run, home_to_read(home, needed=False), timeout, allow_unsigned=True)
     try:
         chosen = decide(device, manifest.stage_state_bytes + CONTEXT_BYTES)
         config = _joining(manifest, text, chosen.names, limits, home)

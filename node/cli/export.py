@@ -66,9 +66,12 @@ def export(
 ) -> None:  # fmt: skip
     """Take the model of a run, of the file MANIFEST or the ftnode: LINK, out of its swarm into the new folder OUT, as a
     Hugging Face checkpoint."""
+    from ftnode.node.home.identity import home_to_read
+    from ftnode.node.manifests.invitation import is_link
     from ftnode.node.manifests.joining import find_run
 
-    manifest, text, invited = find_run(run, home, timeout, allow_unsigned=True)
+    folder = home_to_read(home, needed=not peers and not is_link(run))
+    manifest, text, invited = find_run(run, folder, timeout, allow_unsigned=True)
 
     from ftnode.models.config import ModelConfig
     from ftnode.node.cli.status import whom_to_ask
@@ -78,12 +81,11 @@ def export(
     from ftnode.node.export.folder import ExportFolder
     from ftnode.node.export.model_card import left_out_text
     from ftnode.node.export.tokenizer_files import find_tokenizer
-    from ftnode.node.home.identity import home_directory
 
     with spoken("the model that the run goes on from to be hashed"):
         first = opened_base(manifest, base)
-    known = find_tokenizer(manifest, tokenizer, home_directory(home))
-    addresses = whom_to_ask(home_directory(home), (*peers, *invited), manifest.run_id)
+    known = find_tokenizer(manifest, tokenizer, folder)
+    addresses = whom_to_ask(folder, (*peers, *invited), manifest.run_id)
     sizes = stage_sizes(manifest)
     number_bytes = ModelConfig.of(manifest.model).number_bytes
     wanted = WantedModel(manifest.run_id, manifest.run.steps, sizes, number_bytes, manifest.recovery.omit)

@@ -31,11 +31,11 @@ ERRORS = "cli_health"
 @home_option
 def health(timeout: float, as_json: bool, home: str | None) -> int:
     """Say in a line whether this home's nodes are well. Exit code 0: all are; 1: one is not; 69: none runs."""
-    from ftnode.node.home.identity import BOOTSTRAP_NAME, VOLUNTEER_NAME, home_directory, is_taken
+    from ftnode.node.home.identity import BOOTSTRAP_NAME, VOLUNTEER_NAME, home_to_read, is_taken
     from ftnode.node.owner.join_options import running_nodes
     from ftnode.node.watch.health import exit_code
 
-    folder = home_directory(home)
+    folder = home_to_read(home)
     # A process id may have been given to another program since; the lock on an identity goes with its owner.
     found = [
         look(folder, node, timeout)

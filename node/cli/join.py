@@ -192,7 +192,7 @@ def join(
     url = data if data is not None and data.startswith(("http://", "https://")) else ""
     path = readable_data(None if url else data)
 
-    from ftnode.node.home.identity import home_directory
+    from ftnode.node.home.identity import home_path
     from ftnode.node.home.name_card import check_name
     from ftnode.node.manifests.joining import find_run
     from ftnode.node.owner.hours import parse_schedule
@@ -203,12 +203,12 @@ def join(
     check_metrics(metrics)
     listen = listen_addresses(listen)
     announce = _announced(announce, listen)
-    checked, text, invited = find_run(run, home, timeout, allow_unsigned)
+    folder = home_path(home)
+    checked, text, invited = find_run(run, folder, timeout, allow_unsigned, joins=True)
     _check_data(checked, path, url)
     model_folder = _checked_start(checked, start)
     check_limits(limits, checked)
     devices = _devices(device, compute, checked, shared=not pause_for_gpu)
-    folder = home_directory(home)
     config = JoinConfig(
         manifest=checked,
         manifest_text=text,

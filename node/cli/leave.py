@@ -51,12 +51,12 @@ def leave(peer: str | None, now: bool, within: float | None, timeout: float, as_
     only they hold; after its end one with the last copy of a stage stays until the model was exported, or --now."""
     if now and within is not None:
         raise UserError("--now and --within exclude each other; leave one of them out")
-    from ftnode.node.home.identity import home_directory
+    from ftnode.node.home.identity import home_to_read
     from ftnode.node.owner.join_options import running_nodes
     from ftnode.node.owner.left_note import read_left
     from ftnode.node.owner.left_note import told as told_fate
 
-    folder = home_directory(home)
+    folder = home_to_read(home)
     asked = chosen(folder, peer)
     began, wait = time.monotonic(), LongWait()
     timeout = timeout if within is None else max(timeout, within + 2 * OVERDUE_SECONDS)

@@ -45,11 +45,11 @@ def logs(lines: int, follow: bool, home: str | None) -> None:
 def newest_log(home: str | None) -> Path:
     """The log of the node of a home that wrote last. Raises UserError: 66 when there is none, 77 when it may be that of
     a service that this user may not look at."""
-    from ftnode.node.home.identity import home_directory
+    from ftnode.node.home.identity import home_to_read
     from ftnode.node.home.log_folders import LOG_NAME
     from ftnode.node.owner.service_homes import closed_homes, homes_beside
 
-    folder = home_directory(home)
+    folder = home_to_read(home)
     for place in homes_beside(folder):
         if found := [path for path in _folders(place, home) if (path / LOG_NAME).exists()]:
             return max((path / LOG_NAME for path in found), key=lambda path: path.stat().st_mtime)

@@ -26,8 +26,10 @@ ERRORS = "cli"
 INTERRUPTED = 130
 USAGE = 64
 CONFIGURATION = 78
-MEANT = {"check": "validate", "new": "init", "create": "init"}
+MEANT = {"check": "validate", "new": "init", "create": "init", "stop": "leave", "start": "join", "info": "show"}
 """What some type → the command that does it, where a group has it."""
+OPTIONS_MEANT = {"limits": ("--up", "--down", "--vram", "--threads", "--nice"), "hours": ("--schedule",)}
+"""What some type as a command → options of `ftnode join`."""
 ORIGIN = "ftnode.origin"
 """In click's meta: where the value stands that an error complains of."""
 
@@ -85,16 +87,25 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in self.table and not args[0].startswith("-"):
-            from difflib import get_close_matches
-
-            near = [MEANT[args[0]]] if MEANT.get(args[0]) in self.table else []
-            near = near or get_close_matches(args[0], [*self.table, "help"], 1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(self.table)}"
-            ctx.fail(f"no command is called {args[0]}; {hint}")
+            ctx.fail(f"no command is called {args[0]}; {self._hint(args[0], ctx.command_path)}")
         name, command, rest = super().resolve_command(ctx, args)
         if name is not None and command is not None and not isinstance(command, click.Group):
             _configure(ctx, command, (*ctx.command_path.split()[1:], name), list(rest))
         return name, command, rest
+
+    def _hint(self, word: str, path: str) -> str:
+        """What somebody means who types `word` for a command of this group, which is called `path`."""
+        from difflib import get_close_matches
+
+        near = [MEANT[word]] if MEANT.get(word) in self.table else get_close_matches(word, [*self.table, "help"], 1)
+        if near:
+            return f"did you mean {near[0]}?"
+        if "join" in self.table:
+            taken = {name for option in self._load("join").params for name in option.opts}
+            if options := [name for name in OPTIONS_MEANT.get(word, (f"--{word}",)) if name in taken]:
+                return f"ftnode join takes {', '.join(options)}"
+        below = [f"{path} {' '.join(words)}" for words, _ in self.leaves() if words[-1] == word]
+        return f"did you mean {' or '.join(below)}?" if below else f"there are {', '.join(self.table)}"
 
     def invoke(self, ctx: click.Context) -> Any:
         """An error that complains of a value says where that stands, when it was not typed."""
@@ -323,8 +334,7 @@ def _report(error: BaseException) -> int:
         click.echo(error.format_message(), err=True)
         return USAGE
     if isinstance(error, click.ClickException):
-        context = getattr(error, "ctx", None)
-        _say(error.format_message() + (f" (see {context.command_path} --help)" if context else "") + " [E64-usage]")
+        _say(f"{error.format_message()}{_usage(error)} [E64-usage]")
         return USAGE
     if isinstance(error, BrokenPipeError):
         _forget_output()  # who reads us has enough, as in `ftnode status | head`
@@ -333,6 +343,17 @@ def _report(error: BaseException) -> int:
         _forget_output()
         return _report(UserError(f"cannot write to the standard output: {error.strerror}; see where it leads", 74))
     return INTERRUPTED
+
+
+def _usage(error: click.ClickException) -> str:
+    """Where help is; how a command is used, for who uses it otherwise than it is meant."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is None:
+        return ""
+    see = f"see {context.command_path} --help"
+    if type(error) is not click.UsageError or isinstance(context.command, click.Group):
+        return f" ({see})"
+    return f"; use: {' '.join((context.command_path, *context.command.collect_usage_pieces(context)))} ({see})"
 
 
 def _is_of_output(error: BaseException) -> bool:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
+from unicodedata import combining, normalize
 
 import click
 from click.core import ParameterSource
@@ -151,6 +153,8 @@ def init(
     signed = _signed(text, manifest.name, home)
     write_new(manifest, signed)
     click.echo(f"wrote {manifest}")
+    if otherwise := _named_otherwise(manifest, choice.manifest.run.name):
+        click.echo(otherwise)
     click.echo(describe(parse(signed, manifest.name)))
     click.echo(protection_text(choice.manifest))
     click.echo(checks_text(choice.manifest))
@@ -329,9 +333,19 @@ def replace_manifest(path: Path, text: str) -> None:
 
 
 def _run_name(path: Path, fallback: str) -> str:
-    """The file's name where it can be a run's name, else the preset's."""
-    name = "".join(letter for letter in path.stem if letter.isascii() and (letter.isalnum() or letter in "._-"))
-    return name[:64] if name[:1].isalnum() else fallback
+    """The file's name, as far as it can be a run's name, else the preset's. Letters lose their accents, and a dash
+    stands for what else cannot be in one."""
+    plain = "".join(letter for letter in normalize("NFKD", path.stem) if not combining(letter))
+    name = re.sub("[^A-Za-z0-9._]+", "-", plain).strip("-._")[:64]
+    return name or fallback
+
+
+def _named_otherwise(path: Path, name: str) -> str:
+    """A line about a run that is not called as its file."""
+    return "" if name == path.stem else (
+        f"the run is called {name}: names have letters without accents, digits, dots, dashes and underscores, 64 at "
+        "most; change run.name in the file to call it otherwise, and sign that with: ftnode run sign"
+    )  # fmt: skip
 
 
 def write_new(path: Path, text: str) -> None:

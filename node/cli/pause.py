@@ -43,7 +43,7 @@ def pause(duration: str | None, peer: str | None, now: bool, timeout: float, as_
     from ftnode.node.home.identity import home_directory
     from ftnode.node.owner.pause_rules import Word, clock
 
-    folder, wall = home_directory(home), time.time()
+    folder, wall = home_directory(home, known=True), time.time()
     until = None if duration is None else wall + parse_duration(duration)
     asked, word, trouble = _say_word(folder, peer, Word(True, until, wall, now=now))
     how_long = "until ftnode resume" if until is None else f"until {clock(until, wall)}"
@@ -85,7 +85,7 @@ def resume(peer: str | None, as_json: bool, home: str | None) -> None:
     from ftnode.node.home.identity import home_directory
     from ftnode.node.owner.pause_rules import Word
 
-    folder = home_directory(home)
+    folder = home_directory(home, known=True)
     asked, word, trouble = _say_word(folder, peer, Word(False, None, time.time()))
     resumed, held = [], {}
     for running in asked:

@@ -51,14 +51,14 @@ def push(manifest: Path, peers: tuple[str, ...], timeout: float, home: str | Non
     """Show a running swarm the signed MANIFEST, so that it admits those who were added. Without --peer: through this
     machine's node, else through peers remembered."""
     from ftnode.node.cli.status import whom_to_ask
-    from ftnode.node.home.identity import home_directory
+    from ftnode.node.home.identity import home_to_read
 
     checked, text = read_manifest(manifest)
     if not signer(checked, text, manifest.name):
         raise UserError(
             f"{manifest} is not signed, so no node would take it; sign it with: ftnode run sign {manifest}", 78
         )
-    _show(whom_to_ask(home_directory(home), peers, checked.run_id), checked, text, timeout)
+    _show(whom_to_ask(home_to_read(home, not peers), peers, checked.run_id), checked, text, timeout)
 
 
 @click.command()
@@ -77,7 +77,7 @@ def announce(manifest: Path, message: str, peers: tuple[str, ...], timeout: floa
     from ftnode.node.manifests.authorship import announce as announced
     from ftnode.node.manifests.authorship import author_key
 
-    folder = home_directory(home)
+    folder = home_directory(home, known=True)
     _, text = read_manifest(manifest)
     key = author_key(folder)
     try:

@@ -41,7 +41,7 @@ def rollback(
     from ftnode.node.manifests.fetch import show_manifest
     from ftnode.node.watch.light_client import fetch_status
 
-    folder = home_directory(home)
+    folder = home_directory(home, known=True)
     checked, text = read_manifest(manifest)
     if not checked.recovery.snapshot_every:
         raise UserError(

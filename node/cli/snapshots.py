@@ -163,10 +163,10 @@ def prune(keep: int, run: str | None, as_json: bool, home: str | None) -> None:
 @home_option
 def save(path: Path, stage: int | None, peer: str | None, timeout: float, as_json: bool, home: str | None) -> None:
     """Have this machine's node save its stages once, as they are now, to the new folder PATH."""
-    from ftnode.node.home.identity import home_directory
+    from ftnode.node.home.identity import home_to_read
     from ftnode.node.owner.control_socket import ControlError, ask, socket_path
 
-    folder = home_directory(home)
+    folder = home_to_read(home)
     running = chosen(folder, peer)
     if len(running) > 1:
         names = ", ".join(each.peer for each in running)
@@ -208,10 +208,10 @@ def _require_working(node: dict[str, Any]) -> None:
 
 def _stores(home: str | None, run: str | None) -> list[SnapshotStore]:
     """Of each run that this home has snapshots of. Raises UserError (64) when `run` is none of them, or several."""
-    from ftnode.node.home.identity import home_directory
+    from ftnode.node.home.identity import home_to_read
     from ftnode.node.snapshots.store import SnapshotStore, runs_kept
 
-    folder = home_directory(home)
+    folder = home_to_read(home)
     runs = runs_kept(folder)
     chosen = [each for each in runs if run is None or each.startswith(run)]
     if run is not None and len(chosen) != 1:

@@ -61,14 +61,14 @@ def divide(
 
 def _by_version(found: Manifest, run: str | None, home: str | None) -> list[list[KeptSnapshot]]:
     """Those of the other run, by version, the newest first. Raises UserError (64, 78)."""
-    from ftnode.node.home.identity import home_directory
+    from ftnode.node.home.identity import home_to_read
     from ftnode.node.snapshots.store import SnapshotStore, runs_kept
 
     if not found.recovery.snapshot_every:
         raise UserError(
             "the manifest keeps no snapshots, so that its run looks at none; set recovery.snapshot_every", 78
         )
-    folder = home_directory(home)
+    folder = home_to_read(home)
     others = [each for each in runs_kept(folder) if each != found.run_id and each.startswith(run or "")]
     if len(others) != 1:
         known = ", ".join(each[:8] for each in others)

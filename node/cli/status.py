@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,10 +47,10 @@ def status(
 ) -> None:  # fmt: skip
     """Show a swarm: run, stages, recoveries. Without --peer and an ftnode: LINK: of this machine's node or meeting
     point, else of peers remembered. Where several runs are found: a line for each."""
-    from ftnode.node.home.identity import home_directory
+    from ftnode.node.home.identity import home_to_read
 
-    folder = home_directory(home)
     peers, run = with_link(link, peers, run)
+    folder = home_to_read(home, needed=not peers)
 
     from ftnode.node.manifests.announcement import AuthorsWords
     from ftnode.node.watch import light_client
@@ -75,7 +76,7 @@ def status(
         _show_runs(several.statuses, as_json)
         return
     _show(found, as_json, verbose)
-    _remember(folder, peers, answered)
+    _remember(home, peers, answered)
 
 
 @click.command("peers")
@@ -89,10 +90,10 @@ def list_peers(
     link: str, peers: tuple[str, ...], run: str, as_json: bool, timeout: float, home: str | None
 ) -> None:  # fmt: skip
     """Who is in the swarm as one of its peers sees it. Whom to ask: as for `ftnode status`."""
-    from ftnode.node.home.identity import home_directory
+    from ftnode.node.home.identity import home_to_read
 
-    folder = home_directory(home)
     peers, run = with_link(link, peers, run)
+    folder = home_to_read(home, needed=not peers)
     addresses = whom_to_ask(folder, peers, run)
 
     from ftnode.node.watch import light_client
@@ -101,7 +102,7 @@ def list_peers(
 
     with spoken(_answers(addresses)):
         found, answered = light_client.fetch_answer(addresses, timeout, run)
-    _remember(folder, peers, answered)
+    _remember(home, peers, answered)
     if as_json:
         whole = to_mapping(found)
         kept = ("format", "speaker", "run", "name", "peers", "members")
@@ -116,12 +117,15 @@ def _answers(addresses: tuple[str, ...]) -> str:
     return f"an answer of {addresses[0]}" + (f" or {len(addresses) - 1} others" if len(addresses) > 1 else "")
 
 
-def _remember(home: Path, given: tuple[str, ...], answered: tuple[str, ...]) -> None:
-    """Who answered, when somebody was named: neither those who did not, nor this machine's own nodes."""
+def _remember(home: str | None, given: tuple[str, ...], answered: tuple[str, ...]) -> None:
+    """Who answered, when somebody was named: neither those who did not, nor this machine's own nodes. The platform's
+    home is made for that; one that a person names may be misspelt."""
     if given:
+        from ftnode.node.home.identity import home_directory, home_path
         from ftnode.node.links.addresses import remember_peers
 
-        remember_peers(home, answered)
+        with suppress(UserError):
+            remember_peers(home_path(home) if home else home_directory(None), answered)
 
 
 class SeveralHere(UserError):
@@ -130,9 +134,9 @@ class SeveralHere(UserError):
 
     def __init__(self, named: Mapping[str, str], asked: Mapping[str, tuple[str, ...]]) -> None:
         """`named`: run id → name."""
-        from ftnode.node.watch.status_table import printable
+        from ftnode.node.watch.status_table import run_text
 
-        shown = ", ".join(f"{printable(name) or 'a run'} ({run[:12]})" for run, name in named.items())
+        shown = ", ".join(run_text(run, name) for run, name in named.items())
         super().__init__(f"nodes of several runs run here: {shown}; choose one with --run")
         self.named, self.asked = named, asked
 
@@ -140,14 +144,14 @@ class SeveralHere(UserError):
 def _told(several: SeveralHere, found: Mapping[str, SwarmStatus | UserError]) -> list[SwarmStatus]:
     """Of those runs of which somebody told; of the others a line on stderr. Raises UserError when nobody did."""
     from ftnode.node.watch.status import SwarmStatus
-    from ftnode.node.watch.status_table import printable
+    from ftnode.node.watch.status_table import run_text
 
     told = [status for status in found.values() if isinstance(status, SwarmStatus)]
     failed = {run: why for run, why in found.items() if isinstance(why, UserError)}
     if not told:
         raise next(iter(failed.values()))
     for run, why in failed.items():
-        click.echo(f"{printable(several.named[run]) or 'a run'} ({run[:12]}): {why}", err=True)
+        click.echo(f"{run_text(run, several.named[run])}: {why}", err=True)
     return sorted(told, key=lambda status: (status.name, status.run))
 
 

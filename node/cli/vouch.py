@@ -25,7 +25,7 @@ def vouch(run: str, peer: str, days: int, timeout: float, as_json: bool, home: s
     """Print a voucher for PEER_ID (ftnode id), to send to its owner, who joins with --voucher. It is signed with the
     key of this machine's volunteer, which may run meanwhile. In a run whose membership.join is vouched, those of its
     list may vouch."""
-    from ftnode.node.home.identity import home_directory, peer_id_bytes
+    from ftnode.node.home.identity import home_to_read, peer_id_bytes
     from ftnode.node.manifests.joining import find_run
     from ftnode.node.manifests.vouch_for import vouched_for
     from ftnode.node.manifests.voucher import DAY
@@ -34,8 +34,9 @@ def vouch(run: str, peer: str, days: int, timeout: float, as_json: bool, home: s
         peer_id_bytes(peer)
     except ValueError:
         raise UserError(f"{peer[:60]} is no PeerId; the other one's owner sees it with: ftnode id") from None
-    manifest, _, _ = find_run(run, home, timeout, allow_unsigned=True)
-    voucher, text = vouched_for(manifest, home_directory(home), peer, int(time.time()), days * DAY)
+    folder = home_to_read(home)
+    manifest, _, _ = find_run(run, folder, timeout, allow_unsigned=True)
+    voucher, text = vouched_for(manifest, folder, peer, int(time.time()), days * DAY)
     if as_json:
         told = {"run": voucher.run, "by": voucher.by, "peer": voucher.peer, "made": voucher.made}
         click.echo(json.dumps({"format": 1, **told, "until": voucher.until, "voucher": text}))

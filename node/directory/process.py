@@ -76,7 +76,8 @@ async def serve(control: str, descriptor: int) -> None:
 
 
 def main() -> None:
-    logging.basicConfig(level=os.environ.get("FTNODE_LOG", "WARNING"), format="%(asctime)s %(name)s %(message)s")
+    level = logging.getLevelNamesMapping().get(os.environ.get("FTNODE_LOG", "").upper(), logging.WARNING)
+    logging.basicConfig(level=level, format="%(asctime)s %(name)s %(message)s")
     asyncio.run(serve(sys.argv[2], int(sys.argv[1])))
 
 

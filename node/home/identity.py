@@ -64,16 +64,33 @@ class Identity:
         os.close(self.lock)
 
 
-def home_directory(option: str | None) -> Path:
-    """Where identities and remembered peers live: `--home`, else the platform's data directory. Created 0700.
-    Raises UserError."""
-    home = home_path(option)
+def home_directory(option: str | None, known: bool = False) -> Path:
+    """Where identities and remembered peers live: `--home`, else the platform's data directory. Created 0700, but what
+    a person names only where it need not be `known`: see `home_to_read`. Raises UserError."""
+    home = home_to_read(option) if known else home_path(option)
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise UserError(f"{home} is not a folder; choose another with --home", 73) from None
     except OSError as error:
         raise UserError(f"cannot create {home}: {error.strerror}; choose another with --home", 73) from None
+    return home
+
+
+def home_to_read(option: str | None, needed: bool = True) -> Path:
+    """The same for who only looks, and makes nothing. The platform's may not be there yet, which is as if it was empty.
+    One that a person names has to be there, unless it is not `needed`. Raises UserError (66, 73)."""
+    home = home_path(option)
+    try:
+        if not stat.S_ISDIR(home.stat().st_mode):
+            raise NotADirectoryError
+    except FileNotFoundError:
+        if option and needed:
+            raise UserError(f"there is no home {home}; see what --home or FTNODE_HOME says", 66) from None
+    except NotADirectoryError:
+        raise UserError(f"{home} is not a folder; choose another with --home", 73) from None
+    except OSError as error:
+        raise UserError(f"cannot look into {home}: {error.strerror}; choose another with --home", 66) from None
     return home
 
 
@@ -84,7 +101,10 @@ def home_path(option: str | None) -> Path:
 
 def check_ours(home: Path) -> None:
     """For who asks something of a home's nodes: they listen to its owner and to root alone. Raises UserError (77)."""
-    owner = home.stat().st_uid
+    try:
+        owner = home.stat().st_uid
+    except FileNotFoundError:  # nobody's yet
+        return
     if os.geteuid() in (0, owner):
         return
     try:

@@ -84,6 +84,8 @@ class Departure:
         """Stage → step of the newest snapshot on this disk."""
         self.saved = False
         """It stands still, all that it holds is on the disk, and compute is gone."""
+        self._put_down: tuple[int, ...] = ()
+        """Stages that the disk got at the end."""
         self._patience: trio.CancelScope | None = None
         """Of the wait for others to take over, in a pause."""
         self._stayed = 0
@@ -141,7 +143,7 @@ class Departure:
         else:
             lost = lost if not self._can_save() else ()
             if lost:
-                cost = "; nobody else is in the run: its training goes with this node, which a pause keeps"
+                cost = "; nobody else is in the run: its training goes with this node; a pause would keep it"
             else:
                 cost = self._cost_of_an_end()
                 first = "saves" if self._look().only_member and self._can_save() else "hands over"
@@ -206,6 +208,7 @@ class Departure:
             trouble = await self.keep(stages)
         if patience.cancelled_caught:
             trouble = f"not within {seconds:g} s"
+        self._put_down = () if trouble else stages
         self._say(kind, f"nothing was saved: {trouble}" if trouble else f"this disk has {names_of(stages)}")
 
     def _last_copies(self) -> tuple[int, ...]:
@@ -228,7 +231,10 @@ class Departure:
     @property
     def fate(self) -> HandedOver:
         """What has become of the stages that this node held, as of now."""
-        return self._look().fate
+        fate = self._look().fate
+        on_disk = {*self._put_down, *self.stored(), *(self.holds if self.saved else ())}
+        kept = tuple(stage for stage in fate.gone if stage in on_disk)
+        return fate._replace(gone=tuple(stage for stage in fate.gone if stage not in on_disk), on_disk=kept)
 
     def end(self) -> None:
         """Leave at once: nothing is handed over."""

@@ -22,7 +22,7 @@ from ftnode.node.compute.group import ComputeGroup
 from ftnode.node.compute.orders import compute_configs, devices_text, may_hold_head
 from ftnode.node.compute.state_shape import gradient_numbers, shape_of, state_numbers
 from ftnode.node.data.shard_wire import DATA_PROTOCOL
-from ftnode.node.directory.directory import TO_CHECK, RecordKeeper, SwarmDirectory, lifetime_of
+from ftnode.node.directory.directory import RecordKeeper, SwarmDirectory, lifetime_of
 from ftnode.node.driver.driver import Driver
 from ftnode.node.driver.trace import TraceWriter, new_trace_path
 from ftnode.node.driver.trace_header import trace_header
@@ -33,6 +33,7 @@ from ftnode.node.home.identity import Identity, verify
 from ftnode.node.home.name_card import NameCard, sign_name
 from ftnode.node.life.bottom_line import BottomLine
 from ftnode.node.life.departure import Departure
+from ftnode.node.life.first_contact import nobody_met
 from ftnode.node.life.hand_over_time import too_slow
 from ftnode.node.life.observer import Observer
 from ftnode.node.life.snapshot_setup import copies_bytes, known_snapshots, roll_book, saver_for
@@ -424,12 +425,11 @@ class Node:
 
     async def _give_up_alone(self) -> None:
         """Nobody to start from for --timeout is an error that a person can mend."""
-        await trio.sleep(self.config.timeout)
-        if not self._met_somebody:
-            trouble = self._last_trouble or self.reachability.trouble
-            reasons = " ".join(trouble.removesuffix(TO_CHECK).split()) or "no answer"
-            cause = f"no peer answered within {self.config.timeout:g} s ({reasons})"
-            self._fail(UserError(f"{cause}; check the address, that the peer runs, and firewalls in between", 69))
+        failure = await nobody_met(
+            self.config.timeout, self.reachability, lambda: self._met_somebody, lambda: self._last_trouble
+        )
+        if failure is not None:
+            self._fail(failure)
 
     # -- what adapters tell
 

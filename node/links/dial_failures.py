@@ -37,6 +37,13 @@ def is_another(text: str) -> bool:
     return ANOTHER in text
 
 
+def found_instead(text: str) -> str:
+    """PeerId of who answers at every address that p2pd tried, where that is another peer than was wanted; else
+    empty."""
+    found = [ANOTHER_ID.search(line) if is_another(line) else None for line in _tried(text)]
+    return found[0][1] if found[0] is not None and all(found) else ""
+
+
 def _tried(text: str) -> list[str]:
     """What happened at each address; what is told when there is no such line."""
     lines = [line for line in text.splitlines() if ADDRESS.match(line)]

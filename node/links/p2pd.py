@@ -26,7 +26,7 @@ from ftnode.node.home.identity import any_peer_id_bytes, peer_id_bytes, peer_id_
 from ftnode.node.home.waiting import spoken
 from ftnode.node.links import p2pd_messages as messages
 from ftnode.node.links.bandwidth import Bandwidth
-from ftnode.node.links.dial_failures import DialFailures, is_another
+from ftnode.node.links.dial_failures import DialFailures, found_instead, is_another
 from ftnode.node.links.dial_gate import DialGate
 from ftnode.node.links.dial_rules import has_way
 from ftnode.node.links.listening import address_bytes, address_text, check_listen, on_loopback
@@ -69,6 +69,8 @@ class P2pdError(FtnodeError):
     """Where a peer was dialled in vain; empty when an address that passes the gate's rules had to wait."""
     another = False
     """Whether another peer answers there."""
+    instead = ""
+    """PeerId of one that answers at each of the peer's addresses."""
 
 
 class P2pd:
@@ -196,6 +198,7 @@ class P2pd:
             failure = P2pdError(self._failures.words(peer_id, str(error)))
             failure.dialled = ways if len(passed.addresses) == passed.judged else ()
             failure.another = is_another(str(error))
+            failure.instead = found_instead(str(error)) if failure.dialled else ""
             raise failure from None
         self.gate.found(passed)
         await self.is_connected(peer_id)

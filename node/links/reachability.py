@@ -128,7 +128,11 @@ class Reachability:
     ) -> None:  # fmt: skip
         self._p2pd, self._punches = p2pd, punches
         self.offers = RelayOffers(p2pd)
-        self._peers = tuple(peers[:ASKED_MAX])
+        self._peers, self._given = tuple(peers[:ASKED_MAX]), frozenset(peer.peer_id for peer in peers)
+        self._others: dict[str, tuple[str, str]] = {}
+        """PeerId → its full multiaddr, and the PeerId of another that answers at all of its addresses."""
+        self.only_others = trio.Event()
+        """None of those that we were given is where it should be: other peers answer there."""
         self._on_change = on_change
         self._own: tuple[str, ...] = ()
         self._answers: dict[str, str] = {}
@@ -149,6 +153,11 @@ class Reachability:
     def relays(self) -> frozenset[str]:
         """PeerIds of those at which we have a place."""
         return frozenset(self._places)
+
+    @property
+    def instead(self) -> tuple[str, str]:
+        """A full multiaddr that we were given, and the PeerId of who is there; empty where nobody else is."""
+        return next(iter(self._others.values()), ("", ""))
 
     async def run(self) -> None:
         while True:
@@ -251,4 +260,8 @@ class Reachability:
                 self._complain(peer, error)
 
     def _complain(self, peer: PeerAddress, error: P2pdError) -> None:
+        if error.instead:
+            self._others[peer.peer_id] = str(peer), error.instead
+            if self._given <= {*self._others}:
+                self.only_others.set()
         self.trouble = f"{peer.peer_id}: {str(error).splitlines()[-1].strip(' *')}"

@@ -28,16 +28,17 @@ KEPT_SECONDS: Final = 5.0
 
 
 def find_run(
-    run: str, home_option: str | None, timeout: float, allow_unsigned: bool
+    run: str, home: Path, timeout: float, allow_unsigned: bool, joins: bool = False
 ) -> tuple[Manifest, str, tuple[str, ...]]:
-    """The manifest, its text, and the peers that a link named.
+    """The manifest, its text, and the peers that a link named. It is kept in `home`, where that is there. Who `joins`
+    gets one, when nothing is wrong.
 
     Raises UserError: 64 for a link that is none, 66 and 78 for a file, 69 and 76 for what peers sent, 78 when nobody
     has signed it and that was not allowed.
     """
     if is_link(run):
         invitation = parse_link(run)
-        manifest, text = _follow(invitation, home_directory(home_option), timeout)
+        manifest, text = _follow(invitation, home, timeout)
         author, peers = invitation.author, invitation.peers
     else:
         manifest, text = read_manifest(Path(run))
@@ -47,11 +48,12 @@ def find_run(
             "nobody has signed this manifest; ask for a signed one, sign your own with: ftnode run sign, or pass "
             "--allow-unsigned", CONFIGURATION,
         )  # fmt: skip
-    home = home_directory(home_option)
+    if joins:
+        home_directory(str(home))
     kept = saved(home, manifest.run_id) if author else None
     if kept is not None and kept[0].membership.revision > manifest.membership.revision:
         manifest, text = kept
-    elif author:
+    elif author and home.is_dir():
         save(home, manifest, text)
     return manifest, text, peers
 

@@ -28,6 +28,11 @@ def told(fate: HandedOver) -> str:
     if fate.left_out:
         verb, back = ("is", "comes") if len(fate.left_out) == 1 else ("are", "come")
         parts.append(f"{names_of(fate.left_out)} {verb} not handed over, and {back} back as if this node was killed")
+    if fate.on_disk:
+        parts.append(f"nobody else was in the run, and this disk has {names_of(fate.on_disk)}")
+    if fate.gone:
+        verb = "is" if len(fate.gone) == 1 else "are"
+        parts.append(f"nobody else was in the run: {names_of(fate.gone)} {verb} gone with this node")
     return "; ".join(parts)
 
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import re
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
@@ -28,7 +30,7 @@ from ftnode.node.watch.circuits import ask_for_circuit
 from ftnode.node.watch.early_proposal import early
 from ftnode.node.watch.peer_choice import FOLLOWED_MAX, is_meant, named, news, runs_named, unheard
 from ftnode.node.watch.status import REPLY_BYTES_MAX, STATUS_PROTOCOL, SwarmStatus, decode_status
-from ftnode.node.watch.status_table import printable
+from ftnode.node.watch.status_table import others_told, run_text, wanted_text
 from ftnode.node.watch.told_on import told_on
 from ftnode.node.watch.whole_records import whole
 from ftnode.protocol.wire.length_prefix import framed
@@ -64,6 +66,8 @@ BETTER_SECONDS = 1.0
 REQUEST = b"\x81\xa6format\x01"
 """msgpack of {"format": 1}."""
 PROBE_SECONDS = 2.0
+ANOTHER = re.compile(r"Peer ID mismatch: expected \w+ got (\w{1,64})")
+"""As libp2p says it."""
 UNAVAILABLE = 69
 
 
@@ -229,6 +233,17 @@ class Unanswered(Exception):
     """This peer gave no status; the text says why."""
 
 
+@dataclass(slots=True)
+class Heard:
+    """Of those who were asked about a run: who tells of it, who takes part in another one, who in none, and why the
+    others gave no status."""
+
+    found: list[tuple[PeerAddress, SwarmStatus]] = field(default_factory=list)
+    others: list[tuple[PeerAddress, SwarmStatus]] = field(default_factory=list)
+    empty: list[tuple[PeerAddress, SwarmStatus]] = field(default_factory=list)
+    reasons: dict[str, str] = field(default_factory=dict)
+
+
 async def find(
     host: IHost, peers: Sequence[PeerAddress], run: str, seconds: float, answered: list[PeerAddress] | None = None,
     hear: bool = False,
@@ -238,17 +253,16 @@ async def find(
     Who answers, with or without a run, is added to `answered`. `hear`: also a meeting point that tells on (`told_by`)
     of runs of which no member answers. Raises UserError when nobody told of it after `seconds`.
     """
-    reasons: dict[str, str] = {}
-    empty: list[tuple[PeerAddress, SwarmStatus]] = []
-    found: list[tuple[PeerAddress, SwarmStatus]] = []
+    heard = Heard()
+    empty, found = heard.empty, heard.found
     with trio.move_on_after(max(seconds, 0.1)):
-        await _ask_all(host, peers, run, reasons, empty, found)
+        await _ask_all(host, peers, run, heard)
         if not found:
             statuses, asked = [status for _, status in empty], await _by_number(peers)
             async with trio.open_nursery() as nursery:
                 for one in runs_named(statuses, run):
                     told = news([peer for status in statuses for peer in named(status, one, asked)], peers)
-                    nursery.start_soon(_ask_all, host, told[:FOLLOWED_MAX], one, reasons, empty, found)
+                    nursery.start_soon(_ask_all, host, told[:FOLLOWED_MAX], one, heard)
     best: dict[str, tuple[PeerAddress, SwarmStatus]] = {}
     for peer, status in sorted(found, key=lambda one: unheard(one[1])):
         best.setdefault(status.run, (peer, status))
@@ -259,13 +273,13 @@ async def find(
         best.setdefault(status.run, (peer, status))
     if len(best) > 1 and not direct:
         statuses = sorted((status for _, status in best.values()), key=lambda status: (status.name, status.run))
-        names = ", ".join(f"{printable(status.name)} ({status.run[:12]})" for status in statuses)
+        names = ", ".join(run_text(status.run, status.name) for status in statuses)
         raise SeveralRuns(f"there are several runs: {names}; choose one with --run", 64, statuses)
     if best:
         return next(iter(best.values()))
     if empty and not run:
         return empty[0]
-    raise _failure(peers, run, reasons, bool(empty))
+    raise _failure(peers, run, heard)
 
 
 async def _by_number(peers: Sequence[PeerAddress]) -> list[PeerAddress]:
@@ -281,46 +295,46 @@ async def _by_number(peers: Sequence[PeerAddress]) -> list[PeerAddress]:
     return found
 
 
-async def _ask_all(
-    host: IHost,
-    peers: Sequence[PeerAddress],
-    run: str,
-    reasons: dict[str, str],
-    empty: list[tuple[PeerAddress, SwarmStatus]],
-    found: list[tuple[PeerAddress, SwarmStatus]],
-) -> None:
-    """Ask them side by side, until one who has heard all holders tells of the run. Answers about it are added to
-    `found`; the others are noted in `empty` and `reasons`."""
+async def _ask_all(host: IHost, peers: Sequence[PeerAddress], run: str, heard: Heard) -> None:
+    """Ask them side by side, until one who has heard all holders tells of the run."""
     limit = trio.CapacityLimiter(DIALS_AT_ONCE)
 
     async def ask(peer: PeerAddress, scope: trio.CancelScope) -> None:
-        reasons[peer.peer_id] = "no answer"
+        heard.reasons[peer.peer_id] = "no answer"
         async with limit:
             try:
                 async with open_stream(host, peer, seconds=30.0) as stream:
                     status = await ask_status(stream)
             except Unanswered as error:
-                reasons[peer.peer_id] = str(error)
+                heard.reasons[peer.peer_id] = str(error)
                 return
         if status.run and is_meant(run, status.run, status.name):
-            found.append((peer, status))
+            heard.found.append((peer, status))
             wait = BETTER_SECONDS if unheard(status) else 0.0
             scope.deadline = min(scope.deadline, trio.current_time() + wait)
-        elif status.run:
-            reasons[peer.peer_id] = f"it takes part in the run {status.run[:12]}"
         else:
-            empty.append((peer, status))
+            (heard.others if status.run else heard.empty).append((peer, status))
 
     async with trio.open_nursery() as nursery:
         for peer in peers:
             nursery.start_soon(ask, peer, nursery.cancel_scope)
 
 
-def _failure(peers: Sequence[PeerAddress], run: str, reasons: dict[str, str], answered: bool) -> UserError:
-    if answered:
-        text = f"nobody asked knows the run {run[:12]}; is it running, and through this meeting point?"
-        return NotBegun(text, UNAVAILABLE)
-    shown = "; ".join(f"{peer}: {reasons.get(peer.peer_id, 'no answer')}" for peer in peers[:3])
+def _failure(peers: Sequence[PeerAddress], run: str, heard: Heard) -> UserError:
+    meant, told = wanted_text(run), others_told([status for _, status in (*heard.empty, *heard.others)])
+    if heard.empty and told:
+        only = f"nobody asked knows the run {meant}, only {told}"
+        return NotBegun(f"{only}; choose one of these, or see that yours is running", UNAVAILABLE)
+    if heard.empty:
+        return NotBegun(
+            f"nobody asked knows the run {meant}; is it running, and through this meeting point?", UNAVAILABLE
+        )
+    if heard.others:
+        return UserError(
+            f"who answered takes part in {told}, not in the run {meant}; choose that, or ask another peer",
+            UNAVAILABLE,
+        )  # fmt: skip
+    shown = "; ".join(f"{peer}: {heard.reasons.get(peer.peer_id, 'no answer')}" for peer in peers[:3])
     return UserError(f"no peer answered ({shown}); check the address, and that the peer runs", UNAVAILABLE)
 
 
@@ -466,6 +480,8 @@ async def _through(host: IHost, relay: ID, peer: ID) -> None:
 
 async def _cause(peer: PeerAddress, error: Exception) -> str:
     """Why a peer gave no status, in one line. libp2p drops the system's reason, so the port is tried once more."""
+    if another := ANOTHER.search(f"{error} {error.__cause__}"):
+        return f"something answers there, but it is not this peer: it is {another[1]}"
     try:
         target = socket_address((await look_up(peer.addresses[0]))[0])
     except OSError as failure:

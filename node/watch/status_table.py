@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -25,6 +26,11 @@ TIME_COLUMNS = ("computed", "sent", "waited", "line full", "line up")
 LONG_PEER_COLUMNS = (*PEER_COLUMNS, "address")
 DOUBTS_SHOWN = 3
 RECOVERIES_SHOWN = 5
+RUNS_SHOWN = 8
+"""In one line."""
+RUN_ID = re.compile("[0-9a-f]{32}")
+RUN_ID_SHOWN = 12
+NAME_SHOWN = 64
 TEXT_SHOWN = 120
 REASON_SHOWN = 1000
 """As many letters as a reason has at most."""
@@ -57,6 +63,28 @@ def printable(text: str, most: int = TEXT_SHOWN) -> str:
     """One line without control characters, so that a stranger cannot write escape codes to our terminal."""
     shown = "".join(letter if letter.isprintable() else "?" for letter in text)
     return shown if len(shown) <= most else f"{shown[: most - 1]}…"
+
+
+def wanted_text(run: str) -> str:
+    """What a person calls a run: its id, shortened, the beginning of that, or a name."""
+    return run[:RUN_ID_SHOWN] if RUN_ID.fullmatch(run) else printable(run, NAME_SHOWN)
+
+
+def run_text(run: str, name: str) -> str:
+    """A run, as people tell it from others."""
+    return f"{printable(name, NAME_SHOWN) or 'a run'} ({printable(run[:RUN_ID_SHOWN])})"
+
+
+def others_told(statuses: Iterable[SwarmStatus]) -> str:
+    """The runs in which these speakers, or members that they name, take part; empty for none."""
+    told: dict[str, str] = {}
+    for status in statuses:
+        for run, name in [(status.run, status.name), *((member.run, member.name) for member in status.members)]:
+            if run:
+                told[run] = told.get(run) or name
+    shown = [run_text(run, name) for run, name in sorted(told.items(), key=lambda one: (one[1], one[0]))]
+    more = [f"{len(shown) - RUNS_SHOWN} more"] if len(shown) > RUNS_SHOWN else []
+    return ", ".join([*shown[:RUNS_SHOWN], *more])
 
 
 def short_peer(peer: str) -> str:

@@ -44,6 +44,10 @@ class HandedOver(NamedTuple):
     """Others learn them, and may have all of it already."""
     left_out: tuple[int, ...] = ()
     """Nobody does: they come back from copies or neighbours, as if this peer had been killed."""
+    gone: tuple[int, ...] = ()
+    """Nobody else is in the run: they go with this peer."""
+    on_disk: tuple[int, ...] = ()
+    """As `gone`, but this machine's disk has them; the core does not know of that."""
 
 
 class OwnDeparture:
@@ -149,8 +153,10 @@ class OwnDeparture:
         others = {stage for stage in s.mine if s.view is not None and len(s.view.holders[stage]) > 1}
         learnt = {stage for stage, _ in s.own.begin.learners} if s.own.begin is not None else set[int]()
         over = {*had} & (self._taken | others)
-        way = {*s.mine} & {*had} & learnt - over
-        return HandedOver(tuple(sorted(over)), tuple(sorted(way)), tuple(sorted({*had} - over - way)))
+        way = {*s.mine} & {*had} & learnt - over if not s.alone else set[int]()
+        rest = tuple(sorted({*had} - over - way))
+        out, gone = ((), rest) if s.alone else (rest, ())
+        return HandedOver(tuple(sorted(over)), tuple(sorted(way)), out, gone)
 
     def let_go(self, s: Situation, everybody: bool) -> Outcome:
         """We lead, and nobody takes over what we hold; `everybody`: all others leave, too, and of those who pause the

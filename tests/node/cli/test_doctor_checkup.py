@@ -51,6 +51,7 @@ CARD = {"name": "H200", "memory": 140 * GIB, "memory_free": 139 * GIB, "precisio
         (versions((3, 12), {**ALL, "torch": ""}, ""), FAILED, "torch missing"),
         (versions((3, 13), ALL, "hivemind's p2pd is not installed"), FAILED, "install hivemind from a wheel"),
         (home("", "/x"), OK, "/x can be written"),
+        (home("", "/x", there=False), OK, "/x is not there yet; ftnode join makes it"),
         (home("/x is not a folder", "/x"), FAILED, "choose another with --home"),
         (port(("/ip4/0.0.0.0/tcp/1",), "", ()), OK, "can listen on /ip4/0.0.0.0/tcp/1"),
         (port((), "port 1 is in use; choose another, or 0", ()), FAILED, "choose another, or 0"),

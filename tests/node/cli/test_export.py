@@ -19,6 +19,7 @@ from ftnode.node.cli.export import _harmless, ended_by_any_signal, shown_progres
 from ftnode.node.export.checkpoint import creating
 from ftnode.node.export.generate import decode_bytes
 from ftnode.node.home.files import json_bytes
+from ftnode.node.home.identity import home_directory
 from ftnode.node.watch.status import Speaker, SwarmStatus
 from ftnode.node.watch.status_table import plain_lines
 from tests.node.cli.cli_runner import Seen
@@ -37,7 +38,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_mistakes_are_one_line(
     tmp_path: Path, manifest_file: Path, text_file: Path, ftnode: Callable[..., Seen]
 ) -> None:
-    home = ("--home", tmp_path / "home")
+    home = ("--home", home_directory(str(tmp_path / "home")))
     out = tmp_path / "out"
     assert ftnode("export", tmp_path / "no.toml", out, *home).refused(66, "there is no manifest", "run init")
     assert ftnode("export", text_file, out, *home).refused(78, "not TOML")
@@ -73,7 +74,7 @@ def test_a_swarm_that_nobody_finds(tmp_path: Path, manifest_file: Path, ftnode: 
         "export", manifest_file, tmp_path / "out", "--peer", NOBODY, "--timeout", 5, "--home", tmp_path / "home"
     )
     assert seen.refused(69, "nobody who was asked takes part in the run", "pass --peer ADDR")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "pair.toml", "text.txt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pair.toml", "text.txt"]
 
 
 def test_the_reader_loads_neither_torch_nor_a_second_libp2p(tmp_path: Path, manifest_file: Path) -> None:

@@ -200,7 +200,8 @@ def test_it_says_what_became_of_the_stages(run: Callable[..., Seen], home: Path)
         assert f"{peer} has left after" in seen.out and "others have the head and stage 2" in seen.out
         assert "stage 3 is not handed over" in seen.out and process.wait(5) == 0
         told = json.loads(run("leave", "--home", home, "--json").out)
-        assert told["stages"] == {other: {"handed_over": [0, 2], "under_way": [], "left_out": [3]}}
+        fate = {"handed_over": [0, 2], "under_way": [], "left_out": [3], "gone": [], "on_disk": []}
+        assert told["stages"] == {other: fate}
         assert second.wait(5) == 0
 
 
@@ -224,6 +225,8 @@ def test_what_an_earlier_life_said_is_not_told(run: Callable[..., Seen], home: P
             HandedOver((), (), (1, 3)),
             "stage 1 and stage 3 are not handed over, and come back as if this node was killed",
         ),
+        (HandedOver(gone=(0, 1)), "nobody else was in the run: the head and stage 1 are gone with this node"),
+        (HandedOver(on_disk=(2,)), "nobody else was in the run, and this disk has stage 2"),
     ],
 )
 def test_one_line_says_it(fate: HandedOver, text: str) -> None:

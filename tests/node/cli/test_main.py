@@ -115,6 +115,29 @@ def test_a_mistyped_command_is_answered_with_the_nearest(ftnode: Callable[..., S
     assert ftnode("run", "check").refused(64, "did you mean validate?")
 
 
+def test_a_command_that_some_guess_is_shown_where_it_is(ftnode: Callable[..., Seen]) -> None:
+    """In another group, or an option of the node."""
+    assert ftnode("limits").refused(64, "ftnode join takes --up, --down, --vram, --threads, --nice (see ftnode --help)")
+    assert ftnode("hours").refused(64, "ftnode join takes --schedule")
+    assert ftnode("max-temp").refused(64, "ftnode join takes --max-temp")
+    assert ftnode("audit").refused(64, "did you mean ftnode lab audit?")
+    assert ftnode("init").refused(64, "did you mean ftnode run init?")
+    assert ftnode("verify").refused(64, "did you mean ftnode snapshots verify?")
+    assert ftnode("stop").refused(64, "did you mean leave?")
+    assert ftnode("run", "hours").refused(64, "there are init, ")
+
+
+def test_options_that_are_guessed_as_commands_are_there() -> None:
+    taken = {name for option in cli.cli.get_command(click.Context(cli.cli), "join").params for name in option.opts}
+    assert {name for names in cli.OPTIONS_MEANT.values() for name in names} <= taken
+
+
+def test_who_types_too_much_is_shown_how_it_is_used(ftnode: Callable[..., Seen]) -> None:
+    assert ftnode("lab", "audit", "a", "b").refused(
+        64, "unexpected extra argument (b); use: ftnode lab audit [OPTIONS] DIR (see ftnode lab audit --help)"
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ftnode.node.cli.manifest import write_new
-from ftnode.node.home.identity import take_identity
+from ftnode.node.home.identity import home_directory, take_identity
 from ftnode.node.manifests.presets import PRESETS
 from ftnode.protocol.manifest.parse import parse
 from ftnode.protocol.words.errors import UserError
@@ -25,6 +25,21 @@ def test_init_writes_a_commented_manifest(manifest_file: Path) -> None:
     keys = [line for line in text.splitlines() if " = " in line and not line.startswith("#")]
     explained = [line for before, line in zip(text.splitlines(), text.splitlines()[1:]) if before.startswith("# ")]
     assert set(keys) <= set(explained)
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("mein lauf ü.toml", "mein-lauf-u"), ("A_b c.toml", "A_b-c"), ("日本.toml", "tiny"), ("-- x.toml", "x"),
+        ("own-run.v2.toml", "own-run.v2"), (f"{'x' * 70}.toml", "x" * 64),
+    ],
+)  # fmt: skip
+def test_a_run_that_is_not_called_as_its_file_says_so(
+    file: str, name: str, tmp_path: Path, text_file: Path, ftnode: Callable[..., Seen]
+) -> None:
+    seen = ftnode("run", "init", tmp_path / file, "--data", text_file)
+    assert seen.code == 0 and parse((tmp_path / file).read_text()).run.name == name
+    assert (f"the run is called {name}: " in seen.out) == (Path(file).stem != name)
 
 
 def test_init_takes_every_option(tmp_path: Path, text_file: Path, ftnode: Callable[..., Seen]) -> None:
@@ -318,7 +333,8 @@ def test_only_the_author_of_a_run_with_snapshots_orders_a_rollback(
     manifest_file = tmp_path / "kept.toml"
     assert ftnode("run", "init", manifest_file, "--data", text_file, "--snapshot-every", 5).code == 0
     before = manifest_file.read_bytes()
-    stranger = ftnode("run", "rollback", manifest_file, "--to-step", 3, "--home", tmp_path / "another")
+    another = home_directory(str(tmp_path / "another"))
+    stranger = ftnode("run", "rollback", manifest_file, "--to-step", 3, "--home", another)
     assert stranger.refused(77, "only its author orders a rollback")
     nobody = "/ip4/127.0.0.1/tcp/9/p2p/" + parse(manifest_file.read_text()).run.author
     assert ftnode("run", "rollback", manifest_file, "--to-step", 3, "--peer", nobody, "--timeout", 1).code == 69

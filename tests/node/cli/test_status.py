@@ -134,6 +134,6 @@ def test_spoiled_files_are_forgotten(text: str, tmp_path: Path) -> None:
 
 
 def test_nobody_to_ask_names_the_home(tmp_path: Path, ftnode: Callable[..., Seen]) -> None:
-    """A home that is misspelt shows by that."""
     home = tmp_path / "hoem"
+    home.mkdir()
     assert ftnode("status", "--home", home).refused(64, f"(home {home})", "or another --home")

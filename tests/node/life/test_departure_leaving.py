@@ -6,6 +6,7 @@ import pytest
 import trio
 import trio.testing
 
+from ftnode.protocol.holder.own_departure import HandedOver
 from tests.node.life.departing import ME, OTHER, Life, passes, run, saving
 from tests.protocol.pictures import signs
 from tests.protocol.situations import view_of
@@ -159,6 +160,25 @@ def test_who_leaves_last_and_keeps_nothing_says_what_goes_with_it() -> None:
             assert one.left == ["Ctrl-C"]
         assert "its training goes with this node" in life.said[-1]
         assert "training" not in others.said[-1] + keeps.said[-1], "the core says what is saved"
+
+    run(scenario)
+
+
+def test_what_nobody_else_was_there_to_take_is_gone_or_on_this_disk() -> None:
+    """The last line does not say that it comes back, after the first has said that it goes."""
+
+    async def scenario() -> None:
+        for life, kept in ((Life(others=False), False), (saving(), True), (saving("the disk is full"), False)):
+            life.shows(fate=HandedOver(gone=(0,)))
+            assert life.departure.fate == HandedOver(gone=(0,))
+            await life.departure.save_the_rest((0,))
+            assert life.departure.fate == (HandedOver(on_disk=(0,)) if kept else HandedOver(gone=(0,)))
+        earlier, paused = Life(others=False), saving()
+        earlier.departure.stored = lambda: {0: 4, 1: 4}
+        await paused.departure.pause("a game", False, 60.0)
+        for life in (earlier, paused):
+            life.shows(fate=HandedOver(gone=(0,)))
+            assert life.departure.fate == HandedOver(on_disk=(0,))
 
     run(scenario)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ftnode.node.links.dial_failures import PEERS_MAX, DialFailures, is_another
+from ftnode.node.links.dial_failures import PEERS_MAX, DialFailures, found_instead, is_another
 
 HEAD = "failed to dial: failed to dial 12D3KooWA: all dials failed\n  * [/ip4/192.0.2.7/tcp/1] "
 ANOTHER = (
@@ -43,3 +43,11 @@ def test_who_is_not_tried_again_has_the_cause_of_the_last_try() -> None:
 
 def test_another_peer_is_told_from_one_that_is_away() -> None:
     assert is_another(HEAD + ANOTHER) and not is_another(HEAD + "dial backoff")
+
+
+def test_who_answers_instead_is_known_where_all_addresses_were_tried_and_lead_there() -> None:
+    second = "\n  * [/ip4/192.0.2.8/tcp/1] "
+    assert found_instead(HEAD + ANOTHER) == found_instead(HEAD + ANOTHER + second + ANOTHER) == "12D3KooWB"
+    for other in ("dial backoff", "connect: connection refused", "i/o timeout"):
+        assert found_instead(HEAD + ANOTHER + second + other) == found_instead(HEAD + other + second + ANOTHER) == ""
+        assert found_instead(other) == ""

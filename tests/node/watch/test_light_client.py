@@ -274,7 +274,41 @@ def test_a_run_that_is_about_to_begin_is_waited_for(tmp_path: Path) -> None:
             (answer,) = await client("exchange", point, run="run1", timeout=20)
             assert from_mapping(answer) == peers.statuses["member"]
         (refused,) = await client("exchange", point, run="run2", timeout=3)
-        assert isinstance(refused, dict) and "nobody asked knows the run run2" in refused["error"]
+        assert isinstance(refused, dict) and "nobody asked knows the run run2, only tiny (run1); " in refused["error"]
+
+    with_peers(tmp_path, test)
+
+
+def test_another_peer_at_the_address_is_told_from_one_that_is_away(tmp_path: Path) -> None:
+    async def test(peers: Peers) -> None:
+        address, other = await peers.start("a", TINY), take_identity(tmp_path, "other").peer_id
+        (refused,) = await client("fetch", f"{address.rpartition('/')[0]}/{other}")
+        told = f"something answers there, but it is not this peer: it is {peers.p2pds['a'].peer_id}"
+        assert isinstance(refused, dict) and told in refused["error"]
+
+    with_peers(tmp_path, test)
+
+
+def test_who_asks_for_a_run_that_nobody_knows_is_told_of_the_others(tmp_path: Path) -> None:
+    """By members of them, and by meeting points that name some."""
+
+    async def test(peers: Peers) -> None:
+        member, point = await peers.start("member", TINY), await peers.start("point", NOBODY)
+        nobody = await client("fetch", point, run="wrong")
+        told = peers.member("/ip4/127.0.0.1/tcp/1/p2p/" + take_identity(tmp_path, "away").peer_id, "run2")
+        peers.statuses["point"] = replace(peers.statuses["point"], members=(told,))
+        answers = [
+            *nobody,
+            *await client("fetch", member, run="wrong"),
+            *await client("fetch", member, point, run="a" * 32),
+        ]
+        assert answers == [
+            {"error": "nobody asked knows the run wrong; is it running, and through this meeting point?", "code": 69},
+            {"error": "who answered takes part in tiny (run1), not in the run wrong; choose that, or ask "
+             "another peer", "code": 69},
+            {"error": "nobody asked knows the run aaaaaaaaaaaa, only tiny (run1), tiny (run2); choose one of these, "
+             "or see that yours is running", "code": 69},
+        ]  # fmt: skip
 
     with_peers(tmp_path, test)
 

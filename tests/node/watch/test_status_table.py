@@ -29,7 +29,7 @@ from ftnode.node.watch.status import (
     encode_status,
     to_mapping,
 )
-from ftnode.node.watch.status_table import peer_table, plain_lines, render
+from ftnode.node.watch.status_table import others_told, peer_table, plain_lines, render, run_text, wanted_text
 from tests.node.cli.cli_runner import runner
 from tests.node.directory.signers import signer
 
@@ -213,6 +213,17 @@ def test_peers_as_a_table_and_as_json(
     assert "12D3KooWghijkl" in seen.out and "/ip4/192.0.2.7/tcp/1" in seen.out and "relayed" in seen.out
     found = json.loads(run("peers", "--peer", ADDRESS, "--json", "--home", tmp_path).out)
     assert found["peers"] == json.loads(json.dumps(to_mapping(FULL)["peers"])) and found["format"] == 1
+
+
+def test_runs_that_others_know_are_told_in_one_line() -> None:
+    """A meeting point may name thousands, of any name."""
+    many = [Member(f"{number:032x}", f"run{number:02}\n", "peer", ()) for number in range(30)]
+    told = others_told(
+        [SwarmStatus(Speaker("", "", "", ""), members=tuple(many)), SwarmStatus(Speaker("", "", "", ""))]
+    )
+    assert told.startswith("run00? (000000000000), run01? (000000000000), ") and told.endswith(", 22 more")
+    assert run_text("ab" * 16, "") == "a run (abababababab)" and len(run_text("ab" * 16, "x" * 500)) < 100
+    assert (wanted_text("ab" * 16), wanted_text("x" * 33)) == ("abababababab", "x" * 33)
 
 
 def test_strangers_do_not_steer_our_terminal() -> None:

@@ -348,3 +348,10 @@ def test_who_was_not_asked_to_go_would_leave_what_nobody_else_has() -> None:
     s = at(view=THREE, me=B, own=Held(begin=begun((2, D))))
     assert OwnDeparture().fate(s) == HandedOver((3,), (2,), (1,))
     assert OwnDeparture().fate(at(view=None)) == HandedOver()
+
+
+def test_what_the_only_member_holds_goes_with_it() -> None:
+    """Nobody is left to bring it back. Who began to learn some of it in this step is gone, too."""
+    s = at(view=view_of((A,), (A,)), me=A, own=Held(begin=begun((1, D))))
+    assert OwnDeparture().fate(s) == HandedOver(gone=(0, 1))
+    assert OwnDeparture().fate(s._replace(led=Leads(hope=True))) == HandedOver((), (1,), (0,))
