@@ -29,6 +29,8 @@ LOCK_SECONDS: Final = 2.0
 FILE_SECONDS: Final = 60.0
 SLOWEST: Final = 20_000
 """Bytes per second; a file that takes longer than FILE_SECONDS and its size at this pace is given up for now."""
+GROWN_BYTES: Final = 128 << 10
+"""A source that gave so much of a file gave something: a slow line gets that in a turn of its own (turns.py)."""
 ABSENT_MAX: Final = 8
 """So many files in a row that a source does not have, and another one is asked."""
 
@@ -122,18 +124,28 @@ class Fetching:
         if missing:
             self.store.check_room()
         self._chance.shuffle(missing)  # those who fetch at the same time then have something for each other
+        missing.sort(key=lambda file: not self.store.part(file, source.label).exists())
         for number, file in enumerate(missing, 1):
+            grown = self._grown(source, file)
             try:
                 await self._fetch(source, file)
                 came, absent = True, 0
             except NotFetched as error:
                 absent += 1
+                came |= self._grown(source, file) >= grown + GROWN_BYTES
                 if error.absent and absent < ABSENT_MAX and number < len(missing):
                     continue
                 if not came:
                     raise
                 break
         return came
+
+    def _grown(self, source: ShardSource, file: StoredFile) -> int:
+        """Bytes that are here of what this source gives of a file."""
+        try:
+            return self.store.part(file, source.label).stat().st_size
+        except OSError:
+            return 0
 
     async def _fetch_index(self, source: ShardSource) -> None:
         data, size_max = bytearray(), self.store.index_bytes_max
@@ -151,10 +163,11 @@ class Fetching:
         self.store.take_index(bytes(data))
 
     async def _fetch(self, source: ShardSource, file: StoredFile) -> None:
-        """One file, whole and with its hash, or NotFetched."""
-        part = self.store.part(file)
+        """One file, whole and with its hash, or NotFetched. What has come stays for the next time."""
+        part = self.store.part(file, source.label)
+        self.store.begin(part)
         with trio.move_on_after(FILE_SECONDS + file.size / SLOWEST) as scope, part.open("a+b") as opened:
-            start, digest = await trio.to_thread.run_sync(_begin, opened, file.size if source.resumes else 0)
+            start, digest = await trio.to_thread.run_sync(_begin, opened, file.size)
             async with source.open(file.name, start, file.size) as delivery:
                 if delivery.start != start:
                     start, digest = await trio.to_thread.run_sync(_begin, opened, 0)
@@ -172,7 +185,7 @@ class Fetching:
             self._tell_once(f"{file.name} of {source.label} does not have its hash: thrown away")
             source.blame(f"{file.name} does not have its hash")
             raise NotFetched(f"{file.name} does not have its hash")
-        await trio.to_thread.run_sync(self.store.keep, file)
+        await trio.to_thread.run_sync(self.store.keep, file, part)
         self._passing = ""
         log.info("%s came from %s", file.name, source.label)
 

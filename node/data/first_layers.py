@@ -101,7 +101,7 @@ class LayerStore(ShardStore):
                 come += file.size
                 continue
             with suppress(OSError):  # nothing of it yet, or it has just become whole
-                come += self.part(file).stat().st_size
+                come += max((part.stat().st_size for part in self.parts(file)), default=0)
         return come
 
     def check_room(self) -> None:
@@ -175,7 +175,7 @@ class LayerStore(ShardStore):
         became whole is of no use to anybody."""
         needed = self.wanted | self.staying()
         files = [file for file in self.weights.files if file.name not in needed]
-        paths = [self.folder / file.name for file in files] + [self.part(file) for file in files]
+        paths = [self.folder / file.name for file in files] + [part for file in files for part in self.parts(file)]
         return [path for path in paths if path.exists()]
 
     def _remove(self, path: Path) -> bool:

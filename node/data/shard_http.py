@@ -19,8 +19,6 @@ REDIRECTS_MAX: Final = 5
 class HttpShards:
     """A folder behind an address, with the index in it. What came is kept, and the rest asked for by Range."""
 
-    resumes = True
-
     def __init__(self, base: str, limit: Gate | None = None) -> None:
         """`limit`: of what this node takes from others."""
         self.label = base

@@ -14,7 +14,7 @@ from ftnode.models.shards import BLOCK_BYTES
 from ftnode.node.data.shard_wire import DATA_PROTOCOL, ShardReply, ShardRequest, hear
 from ftnode.node.links.link import LinkBroken, describe
 from ftnode.node.links.side_messages import say
-from ftnode.node.links.streams import STREAM_ERRORS, read_exactly
+from ftnode.node.links.streams import BUFFER_BYTES, STREAM_ERRORS, read_some
 from ftnode.node.links.undigested import asking
 from ftnode.node.ports import StreamOpener
 from ftnode.protocol.picture import Picture
@@ -49,8 +49,6 @@ class Delivery:
 
 class ShardSource(Protocol):
     label: str
-    resumes: bool
-    """Can begin in the middle of a file."""
 
     def open(self, name: str, start: int, size_max: int) -> AbstractAsyncContextManager[Delivery]:
         """The file from `start` on, or from 0. Its use raises NotFetched."""
@@ -62,9 +60,7 @@ class ShardSource(Protocol):
 
 
 class PeerShards:
-    """Another volunteer. What comes from it has one giver, so that a wrong hash is its fault: no resuming."""
-
-    resumes = False
+    """Another volunteer."""
 
     def __init__(self, run: str, peer_id: str, opener: StreamOpener) -> None:
         self.label = f"peer {peer_id}"
@@ -78,13 +74,13 @@ class PeerShards:
             raise NotFetched(error.reason) from None
         try:
             with asking(self._peer_id, DATA_PROTOCOL), trio.fail_after(ANSWER_SECONDS):
-                await say(stream, ShardRequest(self._run, name))
+                await say(stream, ShardRequest(self._run, name, start))
                 answer = await hear(stream)
             if isinstance(answer, Refusal):
                 raise NotFetched(clean_reason(answer.reason), absent=not answer.retry)
             if not isinstance(answer, ShardReply) or answer.size > size_max:
                 raise PeerError("an answer that is not the shard asked for")
-            yield Delivery(0, answer.size, _blocks(stream, answer.size))
+            yield Delivery(start, answer.size, _blocks(stream, answer.size - start))
         except PeerError as error:
             self.blame(str(error))
             raise NotFetched(str(error)) from None
@@ -105,8 +101,15 @@ def peers_to_ask(picture: Picture, run: str, opener: StreamOpener, chance: Rando
 
 
 async def _blocks(stream: trio.SocketStream, size: int) -> AsyncIterator[bytes]:
-    while size:
-        with trio.fail_after(BLOCK_SECONDS):
-            block = await read_exactly(stream, min(size, BLOCK_BYTES))
-        size -= len(block)
-        yield bytes(block)
+    """As they come, so that nothing is lost of a stream that ends."""
+    buffer, left, deadline = memoryview(bytearray(BUFFER_BYTES)), 0, 0.0
+    while size > 0:
+        if not left:
+            left, deadline = min(size, BLOCK_BYTES), trio.current_time() + BLOCK_SECONDS
+        with trio.fail_at(deadline):
+            count = await read_some(stream, buffer[:left])
+        if not count:
+            raise EOFError("the other side hung up")
+        left -= count
+        size -= count
+        yield bytes(buffer[:count])

@@ -31,6 +31,9 @@ from ftnode.node.home.size import size_text
 DISK_BYTES_SPARED: Final = 1 << 30
 """Left free on the disk, beyond what is fetched."""
 PART_SUFFIX: Final = ".part"
+TAG_LETTERS: Final = 8
+PARTS_MAX: Final = 4
+"""Files that are not whole yet."""
 LOCK_NAME: Final = "lock"
 
 
@@ -131,7 +134,7 @@ class ShardStore:
                 f"the run's {self.what} have {size_text(self.size)}, more than {size_text(self._bytes_max)}; "
                 "raise --data-limit to fetch them"
             )
-        needed = sum(file.size for file in self.missing())
+        needed = sum(file.size for file in self.missing()) - sum(size for _, _, size in self._all_parts())
         free = shutil.disk_usage(self.folder).free
         if needed + DISK_BYTES_SPARED > free:
             raise NoRoom(
@@ -139,13 +142,35 @@ class ShardStore:
                 f"free, of which {size_text(DISK_BYTES_SPARED)} stay free; make room, and they are fetched"
             )
 
-    def part(self, file: StoredFile) -> Path:
-        """Where a file grows until it is whole."""
-        return self.folder / f"{file.name}{PART_SUFFIX}"
+    def part(self, file: StoredFile, source: str) -> Path:
+        """Where a file grows until it is whole. Each source has its own, so that a wrong hash is one source's fault."""
+        tag = hashlib.sha256(source.encode()).hexdigest()[:TAG_LETTERS]
+        return self.folder / f"{file.name}.{tag}{PART_SUFFIX}"
 
-    def keep(self, file: StoredFile) -> None:
+    def parts(self, file: StoredFile) -> list[Path]:
+        """Of this file, from whatever source."""
+        return sorted(self.folder.glob(f"{file.name}.{'?' * TAG_LETTERS}{PART_SUFFIX}"))
+
+    def begin(self, part: Path) -> None:
+        """It is about to grow: of the others those go that have grown least lately, where there are too many."""
+        others = [path for _, path, _ in self._all_parts() if path != part]
+        for path in others[: max(0, len(others) + 1 - PARTS_MAX)]:
+            path.unlink(missing_ok=True)
+
+    def keep(self, file: StoredFile, part: Path) -> None:
         """The part is whole and has its hash; raises OSError."""
-        self._settle(self.part(file), file.name)
+        self._settle(part, file.name)
+        for path in self.parts(file):
+            path.unlink(missing_ok=True)
+
+    def _all_parts(self) -> list[tuple[float, Path, int]]:
+        """When each has grown last, itself, and bytes; in this order."""
+        found = []
+        for path in self.folder.glob(f"*{PART_SUFFIX}"):
+            with suppress(OSError):
+                status = path.stat()
+                found.append((status.st_mtime, path, status.st_size))
+        return sorted(found)
 
     def lock(self) -> bool:
         """Whether this node is the one that fetches into the folder; other nodes of the home wait for it."""

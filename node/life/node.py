@@ -10,6 +10,7 @@ import logging
 import os
 import secrets
 from collections import deque
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -43,7 +44,7 @@ from ftnode.node.links.attention import Attention
 from ftnode.node.links.dead_connections import SEEN_PROTOCOL, DeadConnections, seen_handler
 from ftnode.node.links.dial_back import KNOCK_PROTOCOL, knock_handler
 from ftnode.node.links.mover import Mover
-from ftnode.node.links.p2pd import P2pd
+from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.links.peer_lines import PeerLines
 from ftnode.node.links.punch import PUNCH_PROTOCOL, Puncher
 from ftnode.node.links.reachability import Reach, Reachability
@@ -103,6 +104,7 @@ from ftnode.protocol.words.events import (
     Received,
     Vouched,
 )
+from ftnode.protocol.words.site import implied_site
 from ftnode.protocol.words.types import Peer, Version, names_of, spoken_stage
 
 if TYPE_CHECKING:
@@ -270,10 +272,18 @@ class Node:
         from ftnode.node.data.shard_lending import ShardLender
 
         stores = [part.store for part in parts]
-        lender = ShardLender(self.book.manifest.run_id, stores, self.transport.strike, self.book.admits)
+        lender = ShardLender(
+            self.book.manifest.run_id, stores, self.transport.strike, self.book.admits, self._network_of
+        )  # fmt: skip
         await self.p2pd.serve(DATA_PROTOCOL, lender.serve)
         for part in parts:
             nursery.start_soon(part.run)
+
+    async def _network_of(self, peer_id: str) -> str:
+        """Where we see it; "" when that is not known."""
+        with suppress(P2pdError):
+            return implied_site(await self.p2pd.ends(peer_id))
+        return ""
 
     async def live(self, nursery: trio.Nursery) -> UserError | None:
         """Serve until left, paused (`departure` says which) or failed."""

@@ -25,6 +25,11 @@ RUN = "run"
 Answer = Callable[[trio.SocketStream], Awaitable[None]]
 
 
+async def seen_at(peer_id: str) -> str:
+    """The network of a peer is what stands before the dash of its name."""
+    return peer_id.partition("-")[0] if "-" in peer_id else ""
+
+
 class Network:
     """Opens streams to volunteers by name; takes the place of the transport."""
 
@@ -62,7 +67,7 @@ class Volunteer:
         vocabulary: int = 256, bytes_max: int = 1 << 30, sources: Sequence[ShardSource] = (),
     ) -> None:  # fmt: skip
         self.store = ShardStore(home / name, read_index(built)[1], vocabulary, bytes_max)
-        self.lender = ShardLender(RUN, [self.store], network.strike, lambda peer: peer != "stranger")
+        self.lender = ShardLender(RUN, [self.store], network.strike, lambda peer: peer != "stranger", seen_at)
         network.lenders[name] = self.lender
         self.said: list[str] = []
         self.changes = 0

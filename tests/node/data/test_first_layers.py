@@ -15,6 +15,7 @@ from ftnode.models.config import ModelConfig
 from ftnode.models.first_weights import WEIGHTS_NAME, layer_names, open_checkpoint
 from ftnode.models.huggingface import read_config
 from ftnode.models.initial import stage_layers
+from ftnode.models.shards import StoredFile
 from ftnode.node.data import fetching, first_layers, shard_sources
 from ftnode.node.data.first_layers import FirstLayers, LayerStore
 from ftnode.node.data.shard_lending import ShardLender
@@ -26,7 +27,7 @@ from ftnode.node.ports import LayersMissing
 from ftnode.protocol.words.errors import UserError
 from tests.models.families import saved
 from tests.models.test_first_weights import STAGES, begun
-from tests.node.data.shard_swarm import RUN, Network, run
+from tests.node.data.shard_swarm import RUN, Network, run, seen_at
 
 NAME = "qwen-2"
 
@@ -55,7 +56,7 @@ class Volunteer:
         self.model: ModelConfig = read_config(folder).model
         sha256 = open_checkpoint(folder, self.model).index().sha256
         self.store = LayerStore(folder.parent / name, sha256, self.model, bytes_max)
-        network.lenders[name] = ShardLender(RUN, [self.store], network.strike, lambda peer: True)
+        network.lenders[name] = ShardLender(RUN, [self.store], network.strike, lambda peer: True, seen_at)
         self.said: list[str] = []
         self.peers: list[str] = []
         self.held: set[int] = set()
@@ -259,7 +260,8 @@ def test_a_disk_that_cannot_be_written_holds_up_and_ends_nothing(where: str, fol
     rich = Volunteer("rich", folder, network, local=folder)
     poor = Volunteer("poor", folder, network).asks("rich")
     name = WEIGHTS_NAME if where == "index" else layer_names(poor.model, STAGES, 1)[0]
-    in_the_way = poor.store.folder / f"{name}{PART_SUFFIX}"
+    tag = poor.store.part(StoredFile(name, 0, ""), "peer rich")
+    in_the_way = poor.store.folder / f"{name}{PART_SUFFIX}" if where == "index" else tag
     in_the_way.mkdir(parents=True)
 
     async def main() -> None:
@@ -286,7 +288,7 @@ def test_layers_of_stages_that_are_not_held_go_when_others_need_their_room(folde
     poor = Volunteer("poor", folder, network, bytes_max=bytes_max).asks("rich")
     other = Volunteer("poor", folder, Network(), bytes_max=bytes_max)
     """Of the same home."""
-    stale = poor.store.folder / f"{layers[0][0]}{PART_SUFFIX}"
+    stale = poor.store.part(StoredFile(layers[0][0], 0, ""), "somebody else")
 
     async def main() -> None:
         for stage in (1, 2):

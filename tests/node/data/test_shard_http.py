@@ -12,7 +12,7 @@ import httpx
 import pytest
 import trio
 
-from ftnode.models.shards import INDEX_NAME
+from ftnode.models.shards import INDEX_NAME, StoredFile
 from ftnode.node.data import fetching
 from ftnode.node.data.shard_http import HttpShards
 from ftnode.node.data.shard_sources import Delivery, NotFetched
@@ -41,7 +41,7 @@ def fetched(
         poor.asks("rich")
     if part is not None:
         poor.store.folder.mkdir()
-        (poor.store.folder / f"{part[0]}.part").write_bytes(part[1])
+        poor.store.part(StoredFile(part[0], 0, ""), base).write_bytes(part[1])
 
     async def main() -> None:
         await rich.shards.run()
@@ -99,7 +99,7 @@ def test_a_damaged_file_there_comes_from_a_peer(damage: str, tmp_path: Path, bui
 class Endless:
     """Gives the index, and of every other file more than there is."""
 
-    label, resumes = "endless", True
+    label = "endless"
 
     def __init__(self, built: Path) -> None:
         self.built, self.given = built, 0

@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from ftnode.models.data import load_corpus
-from ftnode.models.shards import INDEX_NAME, check_file, open_shards, read_index
-from ftnode.node.data import fetching, shard_lending, shard_sources, shard_store
+from ftnode.models.shards import INDEX_NAME, StoredFile, check_file, open_shards, read_index
+from ftnode.node.data import fetching, shard_sources, turns
 from ftnode.node.data.shard_wire import ShardReply, ShardRequest, hear
 from ftnode.node.links.side_messages import say
 from ftnode.protocol.wire.frames import Refusal
@@ -290,7 +290,7 @@ def test_a_file_that_cannot_be_written_ends_nothing(tmp_path: Path, built: Path)
     network = Network()
     rich = Volunteer("rich", tmp_path, built, network, local=built)
     poor = Volunteer("poor", tmp_path, built, network).asks("rich")
-    in_the_way = poor.store.folder / f"training-00000.bin{shard_store.PART_SUFFIX}"
+    in_the_way = poor.store.part(StoredFile("training-00000.bin", 0, ""), "peer rich")
 
     async def main() -> None:
         await rich.shards.run()
@@ -333,7 +333,7 @@ def answer_to(network: Network, lender: Volunteer, request: object) -> object:
 
     async def main() -> None:
         await lender.shards.run()
-        stream = await network.open("rich", "/ftnode/data/1")
+        stream = await network.open("rich", "/ftnode/data/2")
         async with stream:
             await say(stream, request)  # type: ignore[arg-type]
             try:
@@ -382,7 +382,8 @@ def test_a_lender_gives_nothing_to_who_may_not_join(tmp_path: Path, built: Path)
 def test_a_lender_is_busy_with_a_few_at_a_time(tmp_path: Path, built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     network = Network()
     rich = Volunteer("rich", tmp_path, built, network, local=built)
-    monkeypatch.setattr(shard_lending, "LENDINGS_MAX", 3)
+    monkeypatch.setattr(turns, "PLACES_MAX", 3)
+    monkeypatch.setattr(turns, "WAIT_SECONDS", 0.05)
     (tmp_path / "large").write_bytes(b"x" * (4 << 20))  # more than a socket holds
 
     async def main() -> None:
@@ -399,7 +400,7 @@ def test_a_lender_is_busy_with_a_few_at_a_time(tmp_path: Path, built: Path, monk
         assert [answer == busy for answer in answers] == [False, False, True, False, True]
         for stream in streams:
             await stream.aclose()
-        while rich.lender._busy:
+        while rich.lender.turns.lent:
             await trio.lowlevel.checkpoint()
 
     run(network, main)

@@ -157,12 +157,16 @@ def test_all_files_name_the_token_that_ends_a_document(tmp_path: Path, built: Bu
 # -- from the run's members
 
 
+async def nowhere(peer_id: str) -> str:
+    return ""
+
+
 def swarm(nursery: trio.Nursery, made: Manifest, built: Built, tmp_path: Path, lenders: tuple[int, ...]) -> Swarm:
     holders = [Holder(stage + 1, stage, version(5), run=made.run_id) for stage in range(3)]
     for stage in lenders:
         store = ShardStore(tmp_path / f"store-{stage}", made.data.sha256, SIZE, 1 << 30)
         store.survey(built.folder)
-        holders[stage].lender = ShardLender(made.run_id, [store], lambda *_: None, lambda peer: True)
+        holders[stage].lender = ShardLender(made.run_id, [store], lambda *_: None, lambda peer: True, nowhere)
     found = Swarm(nursery, *holders)
     found.tell(5, 0.0)
     return found
