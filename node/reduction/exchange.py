@@ -48,6 +48,7 @@ from ftnode.node.reduction.wire import (
     part_request_for,
     request_for,
 )
+from ftnode.protocol.step.group import CONTRIBUTORS_MAX
 from ftnode.protocol.wire.frames import Refusal, clean_reason
 from ftnode.protocol.words.effects import Reduce
 from ftnode.protocol.words.errors import LocalError, PeerError
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CONTRIBUTORS_MAX: Final = 64
 IDLE_SECONDS: Final = 30.0
 """Without a chunk for so long, a stream is opened anew: it may be dead, or somebody else may be slow."""
 REPLY_SECONDS: Final = 30.0

@@ -441,13 +441,23 @@ class StepWork:
     def _reduce_if_complete(self, stage: int, now: float) -> list[Effect]:
         """Rule 23. A group of one has the step's set; another adds up what its members have."""
         if not self.groups.alone(stage):
-            if any(self.route(m)[visit] == stage for m, visit in self._unfinished()):
+            if self._has_more(stage):
                 return []
             return [*self.groups.tell(stage, self.accumulated_of(stage)), *self._reduce_group(stage, now)]
         if stage not in self._reducing and self.groups.expected(stage) <= self.accumulated:
             self._reducing.add(stage)
             self._add(Reduce(stage, self.begin.step, self.begin.attempt))
         return []
+
+    def _has_more(self, stage: int) -> bool:
+        """We know of visits of the stage that are not done."""
+        return any(self.route(m)[visit] == stage for m, visit in self._unfinished())
+
+    def _has_told(self, stage: int) -> bool:
+        """Our group knows of all that we have of a stage, and nothing more of it is under way. Else somebody says that
+        it has done what we do."""
+        told = self.groups.visits_of(stage, self.me)
+        return told == {*self.accumulated_of(stage)} and not self._has_more(stage)
 
     def _unfinished(self) -> list[tuple[int, int]]:
         """The visits of which we have the input and not the gradient's share."""
@@ -456,6 +466,8 @@ class StepWork:
 
     def _reduce_group(self, stage: int, now: float) -> list[Effect]:
         """It waits for others, so it takes no place of a task that compute can do."""
+        if not self._has_told(stage):
+            return []
         check = self._check if self._check is not None and stage in self._check.stages else None
         task = self.groups.due(stage, now, check.weighs if check is not None else None)
         if task is None:
@@ -735,8 +747,7 @@ class StepWork:
     def _waits_of_group(self, stage: int) -> list[Wait]:
         if self.groups.alone(stage) or not self._may_reduce(stage):
             return []
-        unfinished = any(self.route(m)[visit] == stage for m, visit in self._unfinished())
-        return [] if unfinished else self.groups.waits(stage)
+        return [] if self._has_more(stage) else self.groups.waits(stage)
 
     def resend_to(self, peer: Peer, now: float) -> list[Effect]:
         """A new link to the peer: what was on the old one may be lost."""

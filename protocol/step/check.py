@@ -202,7 +202,7 @@ class Check:
         if block is None or self._open[block][key] is not None or boundary.seal is None:
             return False
         if sender == self.of:
-            return self.me == boundary.path[boundary.visit]  # from there to us
+            return boundary.path[boundary.visit : boundary.visit + 1] == (self.me,)  # from there to us
         to, by = (self.of, sender) if key in self._inputs(block) else (sender, self.of)
         return fits(to, by, boundary, self.view, self.begin, self.settings)
 

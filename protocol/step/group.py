@@ -16,6 +16,8 @@ from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Direction, Peer
 from ftnode.protocol.words.view import View
 
+CONTRIBUTORS_MAX = 64
+"""To one sum. A manifest lets no stage have more holders."""
 Visits = frozenset[tuple[int, int]]
 """(microbatch, visit) pairs."""
 
@@ -91,7 +93,7 @@ class Groups:
             return None
         if self.me not in self.of(stage):
             return None
-        if frozenset().union(*told.values()) != expected:
+        if frozenset().union(*told.values()) != expected or sum(map(bool, told.values())) > CONTRIBUTORS_MAX:
             return None
         group = tuple((peer, len(told.get(peer, ()))) for peer in self.of(stage))
         task = Reduce(stage, self.begin.step, self.begin.attempt, self.view.number, group, checked)
@@ -108,15 +110,17 @@ class Groups:
         return None
 
     def waits(self, stage: int) -> list[Wait]:
-        """Of the group of a stage of which we have accumulated all that we know of: whose word is missing, or that the
-        sum is being made."""
+        """Of the group of a stage of which we have accumulated all that we know of: whose word is missing, or has
+        visits that we have done, or that the sum is being made."""
         others = [peer for peer in self.view.holders[stage] if peer != self.me]
         told, expected = self._told.get(stage, {}), self.expected(stage)
         if stage in self.reducing:
             return self._owed.get(stage) or [Wait(-1, stage, Direction.FORWARD, self.me, False)]
-        if frozenset().union(*told.values()) == expected:
-            return []
-        return [Wait(-1, stage, Direction.FORWARD, peer, True) for peer in others if told and peer not in told]
+        mine = self.visits_of(stage, self.me)
+        wrong = [peer for peer in others if self.visits_of(stage, peer) & mine]
+        if not wrong and frozenset().union(*told.values()) != expected:
+            wrong = [peer for peer in others if told and peer not in told]
+        return [Wait(-1, stage, Direction.FORWARD, peer, True) for peer in wrong]
 
     def on_sum_owed(self, owed: SumOwed) -> None:
         """The sum that is being made stands still, or goes on. Whose part is missing has others wait for each other."""

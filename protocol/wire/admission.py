@@ -447,7 +447,7 @@ def _relayed(rows: tuple[tuple[str, int], ...]) -> bool:
 
 
 def _begin(message: ms.Begin, settings: Settings) -> bool:
-    installs = message.installs
+    installs, shared = message.installs, [m for _, share in message.shares for m in share]
     return (
         message.step == message.base.step + 1
         and 0 <= message.base.step <= settings.steps
@@ -463,7 +463,8 @@ def _begin(message: ms.Begin, settings: Settings) -> bool:
         and all(
             len(plan.told) <= LENT_REMEMBERED and max(map(len, plan.told), default=0) <= NAME_MAX for plan in installs
         )
-        and all(_number(m, settings.microbatches) for _, share in message.shares for m in share)
+        and len(set(shared)) == len(shared)
+        and all(_number(m, settings.microbatches) for m in shared)
         and _paths(message.paths, settings)
         and len(set(message.learners)) == len(message.learners) <= GROUP_MAX
         and all(_number(stage, settings.stage_count) for stage, _ in message.learners)
@@ -478,13 +479,13 @@ def _begin(message: ms.Begin, settings: Settings) -> bool:
 def _can_begin(message: ms.Begin, view: View | None) -> bool:
     """Of a view with an empty stage nothing begins but the end of the run, which nobody computes or learns anything in:
     a path, and who lends weights, are chosen among the holders of each stage. Of a stage that is left out nobody
-    learns anything, and paths have no visit there."""
+    learns anything, and paths have no visit there. Nobody learns what it holds, and would be in its group twice."""
     if view is None or (message.lineage, message.view) != (view.lineage.id, view.number):
         return True
     visits = len(view.holders) + 1 - len(view.omitted)
     if any(len(path) != visits for _, path in message.paths):
         return False
-    if any(stage in view.omitted for stage, _ in message.learners):
+    if any(stage in view.omitted or peer in view.holders[stage] for stage, peer in message.learners):
         return False
     return not view.vacancies() or not (message.training or message.evaluate or message.learners)
 

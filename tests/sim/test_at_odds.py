@@ -13,13 +13,17 @@ from ftnode.protocol.leader.disputes import Disputes, Suspects
 from ftnode.protocol.leader.duty import Duty
 from ftnode.protocol.leader.leader import Leader
 from ftnode.protocol.leader.spoilt_steps import SpoiltSteps
+from ftnode.protocol.step.attempt import StepWork
+from ftnode.protocol.step.routes import expected_visits
 from ftnode.protocol.words import effects as fx
 from ftnode.protocol.words import events as ev
 from ftnode.protocol.words.messages import Heartbeat, Poisoned, Share, Suspect, Wait
 from ftnode.protocol.words.types import Direction, Peer
+from tests.sim.checks import Violation
 from tests.sim.host import Host
 from tests.sim.planted import other_sums, patched
 from tests.sim.test_duty import (
+    LONG,
     OWES_SECONDS,
     SETTLES_SECONDS,
     betrays,
@@ -107,6 +111,37 @@ def test_who_accuses_others_of_it_takes_one_of_them_along_at_most(replicas: int,
     host = of_stage(world, older)
     betrays(host, accuses(host.peer))
     trains_without(world, host, 3 * SUM_SECONDS, others=1 if replicas == 2 and older else 0)
+
+
+def says_that_it_did_all(event: ev.Event, decide: traitor.Decide) -> list[fx.Effect]:
+    """All that its group has to accumulate."""
+    return [_with_all_visits(effect) for effect in decide(event)]
+
+
+def _with_all_visits(effect: fx.Effect) -> fx.Effect:
+    message = effect.message if isinstance(effect, fx.Send) else None
+    if not isinstance(effect, fx.Send) or not isinstance(message, Share):
+        return effect
+    visits = expected_visits(LONG.stages, LONG.microbatches, message.stage, LONG.swap)
+    return replace(effect, message=replace(message, visits=tuple(sorted(visits))))
+
+
+@pytest.mark.parametrize("older", [True, False])
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_who_says_that_it_did_what_others_did_goes_alone(replicas: int, older: bool) -> None:
+    world = swarm(1, replicas, spare=3)
+    host = of_stage(world, older)
+    betrays(host, says_that_it_did_all)
+    trains_without(world, host, 3 * SUM_SECONDS, others=0)
+
+
+def test_a_sum_that_does_not_wait_for_what_is_under_way_would_be_noticed() -> None:
+    with patched((StepWork, "_has_told", lambda self, stage: True)):
+        world = swarm(1, 2, spare=3)
+        host = of_stage(world, False)
+        betrays(host, says_that_it_did_all)
+        with pytest.raises(Violation, match="brings"):
+            trains_without(world, host, 3 * SUM_SECONDS, others=0)
 
 
 def test_where_nobody_is_named_every_step_is_skipped() -> None:

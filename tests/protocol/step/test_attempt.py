@@ -18,7 +18,7 @@ from ftnode.protocol.step.line_pace import LinePace
 from ftnode.protocol.step.task_order import COMPUTE_AHEAD, Pace
 from ftnode.protocol.words.effects import Backward, Compute, Effect, Forward, Reduce, Release, Send, Task
 from ftnode.protocol.words.events import Done
-from ftnode.protocol.words.messages import Boundary, Poisoned, Share, StageResult, Stored
+from ftnode.protocol.words.messages import Boundary, Poisoned, Share, StageResult, Stored, Wait
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import RELAYS_TOLD_MAX, Attempt, Direction, Handle, Peer
 from ftnode.protocol.words.view import View
@@ -385,6 +385,20 @@ def test_a_group_adds_up_what_its_members_have(theirs: tuple[int, ...], before: 
     sums = [task for task in tasks if isinstance(task, Reduce)]
     assert sums == ([Reduce(1, 8, ATTEMPT, 3, ((B, 2), (D, 2)))] if len(theirs) == 2 else [])
     assert work.complete == bool(sums)
+
+
+@pytest.mark.parametrize("computing", [False, True])
+def test_a_sum_waits_for_what_is_under_way_here_whoever_says_that_it_has_done_it(computing: bool) -> None:
+    """Compute would give more to the sum than the group knows of."""
+    work = working(view=view_of((A,), (B, D), (C,)))
+    play(work, "f0 f1 . b0 b1 . f2 . b2" if computing else "f0 f1 . b0 b1 . f2")
+    started = given(work.advance(NOW, True)) if computing else []
+    assert work.on_share(D, Share("lineage", 3, 8, ATTEMPT, 1, ((2, 1), (3, 1))), NOW) == []
+    for task in started:
+        work.on_done(result(task), NOW, A)
+    play(work, "." if computing else ". b2 .")
+    assert not work.complete and len(work.accumulated) == 3
+    assert Wait(-1, 1, FORWARD, D, True) in work.waits(NOW + 1.0, True)
 
 
 def test_a_stages_sum_begins_while_another_stage_still_works() -> None:

@@ -107,6 +107,8 @@ def test_neighbours_are_asked_for_what_is_not_here_and_on_its_way() -> None:
         (C, given(1, BACKWARD, (A, A, C, A))),
         (B, given(0, BACKWARD, (C, B, C, A))),  # it is not for us
         (B, given(2, FORWARD)),  # whom we check shows nothing itself
+        (B, given(2, FORWARD, (A, B))),  # its path ends before it comes to anybody
+        (C, given(2, FORWARD, (A, B))),
         (C, replace(given(2, FORWARD), seal=None)),  # its maker has not signed it
     ],
 )

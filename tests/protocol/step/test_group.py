@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ftnode.protocol.step.group import Groups
+from ftnode.protocol.step.group import CONTRIBUTORS_MAX, Groups
 from ftnode.protocol.words.effects import Reduce, Send
 from ftnode.protocol.words.events import SumOwed
 from ftnode.protocol.words.messages import Share, Wait
@@ -239,3 +239,27 @@ def test_a_learner_reduces_what_the_holders_told() -> None:
         assert role.due(STAGE, NOW) is None
         assert role.on_share(sender, told)
     assert role.due(STAGE, NOW) == task((B, 2), (C, 2), (LEARNER, 0))
+
+
+def test_whoever_says_that_it_did_what_we_have_done_is_named() -> None:
+    """Together they have told of everything, and the sum cannot be made."""
+    role = groups()
+    role.tell(STAGE, visits(0, 1))
+    assert role.on_share(C, share(1, 2, 3)) and role.due(STAGE, NOW) is None
+    assert role.waits(STAGE) == [Wait(-1, STAGE, Direction.FORWARD, C, True)]
+    other = groups(D, view_of((A,), (B, C, D), (A,)))
+    for peer, said in ((B, share(0, 1)), (C, share(1, 2, 3))):
+        assert other.on_share(peer, said)
+    assert other.waits(STAGE) == [], "it cannot tell which of them"
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_no_more_add_up_than_a_sum_has_room_for(more: int) -> None:
+    """A leader may put as many into a view as it likes."""
+    crowd = tuple(Peer(f"x{number}", 1) for number in range(CONTRIBUTORS_MAX - 1 + more))
+    settings = replace(SETTINGS, microbatches=CONTRIBUTORS_MAX + more)
+    role = Groups(B, view_of((A,), (B, *crowd), (D,)), begun(), settings)
+    role.tell(STAGE, visits(0))
+    for microbatch, peer in enumerate(crowd, 1):
+        assert role.on_share(peer, share(microbatch))
+    assert (role.due(STAGE, NOW) is None) == bool(more)

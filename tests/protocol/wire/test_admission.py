@@ -154,6 +154,15 @@ def test_what_no_honest_peer_sends_is_an_offence() -> None:
     assert [effect.peer for effect in effects if isinstance(effect, fx.Strike)] == [PEERS[0]]
 
 
+def test_nobody_learns_a_stage_that_it_holds() -> None:
+    """It would be in its group twice."""
+    first = initial_version("line")
+    begin = ms.Begin("line", 3, 1, Attempt(3, 1), first, False, False, True, False, 1, (), (), (), (), ())
+    for stage, peer in enumerate(PEERS[:4]):
+        assert objection(PEERS[0], replace(begin, learners=((stage, peer),)), VIEW, SETTINGS)
+        assert not objection(PEERS[0], replace(begin, learners=((stage, PEERS[4]),)), VIEW, SETTINGS)
+
+
 @pytest.mark.parametrize(
     ("changes", "vacant", "refused"),
     [

@@ -205,6 +205,7 @@ ODD_ATTEMPTS = (Attempt(-2, 0), Attempt(0, -1), Attempt(HUGE, 0), Attempt(0, HUG
         (BEGIN, "base", [version for version in ODD_VERSIONS if len(version.commit) < 100]),
         (BEGIN, "window", (0, -1, HUGE)),
         (BEGIN, "shares", [((PEERS[0], (m,)),) for m in (-1, 2, HUGE)]),
+        (BEGIN, "shares", [((PEERS[0], (0, 1, 0)),), ((PEERS[0], (0,)), (PEERS[1], (0,)))]),
         (BEGIN, "paths", [((-1, PEERS[:5]),), ((2, PEERS[:5]),), ((0, ()),)]),
         (BEGIN, "learners", [((stage, PEERS[4]),) for stage in ODD_STAGES]),
         (BEGIN, "keepers", [((stage, PEERS[2]),) for stage in ODD_STAGES] + [((0, PEERS[2]),) * 2]),
