@@ -71,6 +71,7 @@ KINDS: Final = (
     Kind("tenth-of-visits", "gradients turned, in a tenth of its visits", told="gradients-turned,share=0.1",
          steps=FOR_STEPS_SOMETIMES, virtual="tenth"),
     Kind("from-step-200", "gradients turned, from step 200 on", told="gradients-turned", begins=200, virtual="later"),
+    Kind("sums-turned", "the sum of the piece that it adds up, with the sign turned", told="sums-turned"),
     Kind("wrong-hashes", "hashes of sums that do not fit", way="other_sum", virtual="hashes"),
     Kind("ready-without-work", "it computes nothing, and is Ready", way="unworked", virtual="unworked"),
     Kind("wrong-donor", "it lends a stage's weights with the sign turned, after the other holders were lost",

@@ -142,12 +142,13 @@ def _observe(addresses: tuple[str, ...], run: str, feed: Feed, words: AuthorsWor
     """Look at the swarm until Ctrl-C or SIGTERM."""
     from ftnode.node.links.addresses import parse_peers
     from ftnode.node.watch.dashboard_live import SwarmWatcher
+    from ftnode.node.watch.leaders_plan import LeadersPlan
     from ftnode.node.watch.light_client import with_host
 
-    peers = parse_peers(addresses)
+    peers, more = parse_peers(addresses), LeadersPlan(words.added).added
 
     async def observe(host: Host) -> None:
-        await _until_asked(SwarmWatcher(host, peers, feed, run, words.added).run, came)
+        await _until_asked(SwarmWatcher(host, peers, feed, run, more).run, came)
 
     with_host(observe)
 

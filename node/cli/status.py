@@ -18,6 +18,7 @@ from ftnode.protocol.words.errors import UserError
 
 if TYPE_CHECKING:
     from ftnode.node.owner.join_options import Running
+    from ftnode.node.watch.light_client import Completion
     from ftnode.node.watch.status import SwarmStatus
 
 ERRORS = "cli_status"
@@ -52,7 +53,6 @@ def status(
     peers, run = with_link(link, peers, run)
     folder = home_to_read(home, needed=not peers)
 
-    from ftnode.node.manifests.announcement import AuthorsWords
     from ftnode.node.watch import light_client
 
     try:
@@ -71,7 +71,7 @@ def status(
         return
     try:
         with spoken(_answers(addresses)):
-            found, answered = light_client.fetch_answer(addresses, timeout, run, AuthorsWords().added, hear=True)
+            found, answered = light_client.fetch_answer(addresses, timeout, run, _completion(verbose), hear=True)
     except light_client.SeveralRuns as several:
         _show_runs(several.statuses, as_json)
         return
@@ -217,16 +217,24 @@ def _addresses(nodes: Iterable[Running]) -> tuple[str, ...]:
     return tuple(address for node in nodes for address in node.addresses)
 
 
+def _completion(verbose: bool) -> Completion:
+    """What is asked for besides the status of the peer that answers."""
+    from ftnode.node.manifests.announcement import AuthorsWords
+    from ftnode.node.watch.leaders_plan import LeadersPlan
+
+    words = AuthorsWords().added
+    return LeadersPlan(words).added if verbose else words
+
+
 def _watch(
     addresses: tuple[str, ...], interval: float, timeout: float, run: str, as_json: bool, verbose: bool
 ) -> None:  # fmt: skip
     """On a terminal one picture that changes, elsewhere one block of lines after the other."""
-    from ftnode.node.manifests.announcement import AuthorsWords
     from ftnode.node.watch import light_client
 
-    words = AuthorsWords().added
+    more = _completion(verbose)
     if as_json or not sys.stdout.isatty():
-        light_client.watch(addresses, interval, timeout, lambda found: _show(found, as_json, verbose), run, words)
+        light_client.watch(addresses, interval, timeout, lambda found: _show(found, as_json, verbose), run, more)
         return
 
     from rich.live import Live
@@ -235,7 +243,7 @@ def _watch(
 
     with Live(auto_refresh=False, vertical_overflow="crop") as live:
         light_client.watch(
-            addresses, interval, timeout, lambda found: live.update(render(found, verbose), refresh=True), run, words
+            addresses, interval, timeout, lambda found: live.update(render(found, verbose), refresh=True), run, more
         )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from ftnode.node.home.size import size_text
 from ftnode.node.manifests.line_choice import Choice
 from ftnode.protocol.manifest.parse import Manifest
 from ftnode.protocol.words.errors import UserError
@@ -24,12 +25,14 @@ SHADOW_EVERY: Final = 10
 SHADOW_EVERY_MAX: Final = 100
 """By default. What older shadows are worth was not measured."""
 BEHIND: Final = {
-    "none": "24 losses left a run of 800 iterations 225 behind, and a lost head halts it",
+    "none": "24 losses left a run of 800 iterations 225 behind, where a lost head halts it",
     "checkfree": "24 losses left a run of 800 iterations 225 behind",
     "checkfree+": "24 losses left a run of 800 iterations 220 behind, 180 of them for swapped routes",
     "shadow": "24 losses left a run of 800 iterations 6 behind with copies every 10 steps, 48 with every 50",
 }
 """What was measured of each (docs/explanation/recovery.md)."""
+FIRST_LOST: Final = {"none": 0.26, "checkfree": 0.26, "checkfree+": 0.01, "shadow": 0.01}
+"""Nats per token at the end of a swarm's 400 steps that lost its first block stage once, half way (same page)."""
 
 
 def with_protection(choice: Choice, name: str | None) -> Choice:
@@ -70,8 +73,10 @@ def protection_text(manifest: Manifest) -> str:
         does.append("the head is copied " + ("every step" if head == 1 else f"every {head} steps"))
     what = "; ".join(does) or "nothing is copied"
     begins = "a lost stage begins again with the model that the run goes on from"
-    costs = begins if manifest.start.weights and not recovery.shadow_every else BEHIND[name]
-    return f"protection {name}: {what}, {spent / manifest.step_bytes:.1%} of the bytes of a step; {costs}"
+    once = f"one loss of the first stage left one of 400 steps {FIRST_LOST[name]:g} nats above"
+    costs = begins if manifest.start.weights and not recovery.shadow_every else f"{BEHIND[name]}, and {once}"
+    takes = f"{size_text(spent)} a step, {spent / manifest.step_bytes:.1%} of its bytes"
+    return f"protection {name}: {what}, {takes}; {costs}"
 
 
 def _default(choice: Choice, every: int) -> Choice:

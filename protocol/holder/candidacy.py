@@ -157,5 +157,5 @@ def _needed_at(s: Situation, offer: Offer) -> int | None:
 
 
 def _is_spare(s: Situation) -> bool:
-    """Others hold the one stage that we hold, so that the next view may have us elsewhere."""
-    return s.view is not None and len(s.mine) == 1 and len(s.view.holders[s.mine[0]]) > 1
+    """Others hold a stage that we hold, so that the next view may have us elsewhere."""
+    return s.view is not None and any(len(s.view.holders[stage]) > 1 for stage in s.mine)

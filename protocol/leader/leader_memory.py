@@ -130,6 +130,8 @@ class LeaderMemory:
     """Seconds of members for a microbatch at a block stage, also of those who are none any more."""
     plan: str = ""
     """What was last chosen of who should hold what, over what, and with which numbers."""
+    ordered: tuple[int, float] = (0, 0.0)
+    """The author's newest order to undo steps, by its number, and since when this peer leads with it."""
     losses_seen: int = 0
     """Of members that did not say that they leave."""
     watched_seconds: float = 0.0

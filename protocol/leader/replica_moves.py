@@ -51,23 +51,31 @@ class ReplicaMoves:
         return Outlook(s, self.memory, [*staying])
 
     def spare(self, s: Situation, stage: int, tried: Collection[Peer], taken: Collection[Peer] = ()) -> Peer | None:
-        """A replica that a lost stage can have: the one without which a step takes least. `taken`: asked for other
-        stages."""
-        able = {peer: stages for peer, stages in self._movable(s, taken).items() if fits(s.presences[peer], stage)}
-        free = {name_of(peer): stages for peer, stages in able.items() if peer not in tried}
-        if not free:
-            return None
-        outlook = self._outlook(s, taken)
-        name = outlook.changes.best_filler(free, stage)
-        return None if name is None else outlook.peers[name]
+        """Whom a lost stage can have, who gives up a replica for it: the one without which a step takes least. `taken`:
+        asked for other stages."""
+        able = {peer: stages for peer, stages in self._shared(s, taken).items() if peer not in tried}
+        found = self._filler(s, stage, able, taken)
+        return None if found is None else found[0]
+
+    def _filler(
+        self, s: Situation, stage: int, shared: Mapping[Peer, tuple[int, ...]], taken: Collection[Peer] = ()
+    ) -> tuple[Peer, int] | None:
+        """Who takes the stage, and what it gives up for that."""
+        able = {name_of(peer): stages for peer, stages in shared.items() if fits(s.presences[peer], stage)}
+        outlook = self._outlook(s, taken) if able else None
+        found = None if outlook is None else outlook.changes.best_filler(able, stage)
+        return None if outlook is None or found is None else (outlook.peers[found[0]], found[1])
 
     def settle(self, s: Situation, fills: Mapping[int, Peer]) -> None:
-        """Who takes a lost stage gives up those that others hold, where it has no room for one more."""
+        """Who takes a lost stage gives up one that others hold, where it has no room for one more."""
         for stage, peer in fills.items():
             presence = s.presences.get(peer)
-            held = self._movable(s).get(peer, ())
-            if held and presence is not None and not presence.capacity and fits(presence, stage):
-                self.give_up(peer, held, f"moves to stage {stage}")
+            if presence is None or presence.capacity:
+                continue
+            shared = self._shared(s).get(peer)
+            found = self._filler(s, stage, {peer: shared}) if shared else None
+            if found is not None:
+                self.give_up(peer, found[1:], f"moves to stage {stage}")
 
     def give_up(self, peer: Peer, stages: tuple[int, ...], reason: str) -> None:
         """All of these."""

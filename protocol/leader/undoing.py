@@ -28,15 +28,18 @@ class Undoing:
 
     def beat(self, s: Situation) -> Outcome:
         """Empty while nothing is to be undone. All members are waited for, for a lease at most where the disks suffice,
-        and else as long as disks are waited for after a restart."""
+        and else as long as disks are waited for after a restart, whatever views this peer leads meanwhile."""
         out, settings, order = Outcome(), s.settings, s.order
         if not s.to_roll_back or not s.quorate:
             return out
         out.extend(ShowOrder(peer) for peer in sorted(s.members - self.told - {s.me}))
         if self._since is None:
             self._since = s.now
-        waited, best = s.now - self._since, self.restart.before_order(s)
-        if best is not None and (self.told >= s.members - {s.me} or waited >= settings.lease_seconds):
+        memory, best = self.restart.memory, self.restart.before_order(s)
+        if memory.ordered[0] != order.number:
+            memory.ordered = order.number, s.now
+        looked = self.told >= s.members - {s.me} or s.now - self._since >= settings.lease_seconds
+        if best is not None and looked:
             known = self.restart.known(s)
             counted = {peer for _, peers in best.kept.values() for peer in peers}
             kept = (one for peer in counted for one in known[peer] if one.version == best.version)
@@ -47,7 +50,7 @@ class Undoing:
                 f"{best.version.step}, and {lost} steps are undone"
             )
             out.append(GoOnFromDisks(number, best.version, len(best.kept), reason, order.number))
-        elif best is None and waited >= settings.restart_wait_seconds:
+        elif best is None and looked and s.now - memory.ordered[1] >= settings.restart_wait_seconds:
             why = f"no disk here has all stages of step {order.step} or of an earlier one"
             if not settings.snapshot_every:
                 why = "this run keeps no snapshots"

@@ -249,26 +249,27 @@ class Changes:
         ]  # fmt: skip
         return self._confirmed(self._compared(places))
 
-    def best_filler(self, movable: Mapping[str, tuple[int, ...]], stage: int) -> str | None:
-        """Who of `movable` fills a stage that nobody holds at the least cost; of equals, the last one of a group. Other
-        stages that nobody holds count as if whoever is able to hold them did: that is the same for all."""
+    def best_filler(self, shared: Mapping[str, tuple[int, ...]], stage: int) -> tuple[str, int] | None:
+        """Who of `shared` fills a stage that nobody holds at the least cost, and which one of its stages there it gives
+        up for that; of equals, the last one of a group. Other stages that nobody holds count as if whoever is able to
+        hold them did: that is the same for all."""
         machines = self.costs.swarm.machines
         able = {
             other: next((name for name in sorted(machines) if other in machines[name].paces), None)
             for other, group in enumerate(self.present) if not group and other != stage
         }  # fmt: skip
-        costs: list[tuple[float, int, str]] = []
-        for name, stages in sorted(movable.items()):
+        costs: list[tuple[float, int, str, int]] = []
+        for name, given in ((name, given) for name, stages in shared.items() for given in stages):
             if stage not in machines[name].paces:
                 continue
-            holders = [*without(self.present, name, stages)]
+            holders = [*without(self.present, name, (given,))]
             holders[stage] = (*holders[stage], name)
             for other, someone in able.items():
                 holders[other] = (someone,) if someone is not None else ()
-            place = self.present[stages[0]].index(name)
+            place = self.present[given].index(name)
             cost = round(self.costs.liquid(tuple(holders)).cost, 9) if all(holders) else 0.0
-            costs.append((cost, -place, name))
-        return min(costs)[-1] if costs else None
+            costs.append((cost, -place, name, given))
+        return min(costs)[2:] if costs else None
 
     def reliefs(self, name: str) -> Iterator[Place]:
         """Ranges at one end of what somebody holds who keeps the rest."""

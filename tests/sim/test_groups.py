@@ -10,6 +10,7 @@ from itertools import combinations, pairwise
 
 import pytest
 
+from ftnode.protocol.holder import candidacy
 from ftnode.protocol.leader.learners import Learners
 from ftnode.protocol.leader.leavers import Leavers
 from ftnode.protocol.leader.losses import Losses
@@ -184,6 +185,40 @@ def test_a_spare_replica_takes_a_lost_stage_when_nobody_stands_by() -> None:
     world.run(world.now + 30.0, lambda: world.ledger.top_commit() > step + 10)
     assert world.ledger.top_commit() > step + 10
     assert sorted(sizes(world)) == [1, 1, 2, 2]
+
+
+def full_and_bereaved(seed: int) -> tuple[World, int]:
+    """Of three with room for two stages each one is lost. The other two have just room for all four, where one of them
+    gives up what both hold. And the step."""
+    world = World(replace(SETTINGS, steps=100_000, replicas=2), seed, delay_max=0.03)
+    for index in range(3):
+        world.at(0.1 * index, world.start, (f"peer{index}", 2, True))
+    world.run(60.0)
+    view, step = best_view(world), world.ledger.top_commit()
+    assert view is not None and step > 10
+    held = {peer: {*view.stages_of(peer)} for peer in view.members()}
+    for (one, theirs), (two, others) in combinations(held.items(), 2):
+        (lost,) = held.keys() - {one, two}
+        if theirs & others and len(theirs) == len(others) == 2:
+            world.kill(world.by_id[lost.id], "kill", silently=False)
+            return world, step
+    raise AssertionError("no two of them are full and hold one stage both")
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 3, 4, 6])
+def test_who_is_full_gives_up_a_replica_for_a_stage_that_nobody_holds(seed: int) -> None:
+    world, step = full_and_bereaved(seed)
+    world.run(world.now + 30.0, lambda: world.ledger.top_commit() > step + 10)
+    assert world.ledger.top_commit() > step + 10
+    assert sizes(world) == [1, 1, 1, 1]
+
+
+def test_planted_only_who_holds_one_stage_gives_it_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the run waits for somebody to come, though there is room for all."""
+    monkeypatch.setattr(candidacy, "_is_spare", lambda s: len(s.mine) == 1)
+    world, step = full_and_bereaved(0)
+    world.run(world.now + 60.0)
+    assert world.ledger.top_commit() <= step + 1 and 0 in sizes(world)
 
 
 def test_replicas_move_to_the_stage_that_limits_the_throughput_and_stay_there() -> None:

@@ -89,13 +89,22 @@ TABLE: Final[dict[str, Shown]] = {
     ),
 }  # fmt: skip
 
+NOT_DEFENDED: Final = {
+    "sums-turned":
+        "node.reduction.test_checked_parts:test_of_three_holders_nobody_sees_what_one_made_of_the_sum_of_its_piece",
+}  # fmt: skip
+"""What shows that nothing keeps anybody from it."""
+
 
 def test_every_kind_has_its_tests() -> None:
-    assert {*TABLE} == {kind.name for kind in KINDS}
+    assert {*TABLE} | {*NOT_DEFENDED} == {kind.name for kind in KINDS} and not {*TABLE} & {*NOT_DEFENDED}
     assert all(shown.holds and shown.planted for shown in TABLE.values())
 
 
-@pytest.mark.parametrize("test", sorted({test for shown in TABLE.values() for each in shown for test in each}))
+TESTS: Final = {test for shown in TABLE.values() for each in shown for test in each} | {*NOT_DEFENDED.values()}
+
+
+@pytest.mark.parametrize("test", sorted(TESTS))
 def test_the_tests_are_there(test: str) -> None:
     module, _, name = test.partition(":")
     assert callable(getattr(importlib.import_module(f"tests.{module}"), name))

@@ -21,7 +21,7 @@ from ftnode.lab.parts import dashboard
 from ftnode.node.watch import dashboard_feed
 from ftnode.node.watch.dashboard_feed import COMMITS_KEPT, Decision, Feed
 from ftnode.node.watch.history import CommitRow, ValidationRow
-from ftnode.node.watch.status import RecoveryRow, Speaker, StageRow, SwarmStatus
+from ftnode.node.watch.status import ConvictedRow, DoubtRow, RecoveryRow, Speaker, StageRow, SwarmStatus
 from ftnode.protocol.words.errors import UserError
 from tests.lab.audit.miniature import NAMES, PEERS, Miniature
 from tests.lab.demo.browsing import in_browser, needs_chromium
@@ -251,6 +251,30 @@ def test_what_peers_say_is_text(tmp_path: Path) -> None:
         assert await page.evaluate("document.querySelectorAll('script').length") == 3
         assert EVIL in await page.evaluate("document.getElementById('log').textContent")
         assert await page.evaluate("document.title.endsWith('ftnode')")
+
+    in_browser(feed, test)
+
+
+@needs_chromium
+def test_the_page_says_who_lied_and_accuses_nobody_of_being_unusual() -> None:
+    feed = Feed("live")
+    status = SwarmStatus(
+        Speaker("a", "", "", ""), run="r", step=3, steps=9, lineage="l", cut_off=2,
+        convicted=(ConvictedRow("12D3KooWliar01", 2, f"it gave something else {EVIL}", ("12D3KooWsigner", "b")),),
+        doubts=(DoubtRow("12D3KooWodd001", 0, 3, "4.6 times what is usual"),),
+    )  # fmt: skip
+    feed.tell_status(status)
+
+    async def test(page: Page, url: str) -> None:
+        await page.open(url)
+        await page.until("document.getElementById('step').textContent === '3'")
+        said = await page.evaluate("document.getElementById('liars').textContent")
+        assert "liar01 lied in step 2, and is asked for nothing any more: it gave something else" in said
+        assert "(signed by signer, b)\n2 parts of sums counted for less" in said and EVIL in said
+        assert "What odd001 gave to head in step 3 was 4.6 times what is usual; nobody is accused by that" in said
+        assert await page.evaluate("document.title") != "owned"
+        feed.tell_status(replace(status, convicted=(), doubts=(), cut_off=0))
+        await page.until("document.getElementById('liars').textContent === ''")
 
     in_browser(feed, test)
 

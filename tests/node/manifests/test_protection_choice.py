@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
+from typing import Final
 
 import pytest
 
+from ftnode.node.home.size import size_text
 from ftnode.node.manifests.line_choice import Choice
 from ftnode.node.manifests.presets import PRESETS
 from ftnode.node.manifests.protection_choice import (
@@ -20,6 +24,7 @@ from ftnode.protocol.manifest.sections import SHADOWS_SHARE
 from ftnode.protocol.words.errors import UserError
 
 SMALL = PRESETS["small"]
+KILLS: Final = Path(__file__).parents[3] / "docs" / "recovery" / "swarm_kills.json"
 
 
 def chosen(manifest: Manifest, name: str | None = None) -> Manifest:
@@ -46,7 +51,21 @@ def test_by_default_all_stages_are_copied_where_the_bytes_allow_it() -> None:
     assert made.recovery.shadow_every == shadow_every(SMALL) >= 10
     spent = made.pipeline.stages * made.shadow_bytes / made.recovery.shadow_every
     assert spent <= SHADOWS_SHARE * made.step_bytes
-    assert "every 10 steps" in protection_text(made) and "% of the bytes of a step" in protection_text(made)
+    assert "each stage is copied every 10 steps" in protection_text(made)
+
+
+def test_bytes_and_what_losses_cost_are_said() -> None:
+    made = chosen(SMALL, "shadow")
+    spent = 4 * made.shadow_bytes / made.recovery.shadow_every + 2 * made.head_state_bytes / made.head_every
+    assert f"{size_text(spent)} a step, {spent / made.step_bytes:.1%} of its bytes; 24 losses" in protection_text(made)
+    assert "nothing is copied, 0 bytes a step, 0.0%" in protection_text(chosen(SMALL, "none"))
+
+
+@pytest.mark.parametrize("name", PROTECTIONS)
+def test_what_one_loss_cost_is_what_was_measured(name: str) -> None:
+    rows = [row for row in json.loads(KILLS.read_text(encoding="utf-8")) if row["protect"] == name]
+    rise = sum(row["swarm"][-1] for row in rows) / len(rows)
+    assert len(rows) == 3 and f"{rise:.2f} nats above" in protection_text(chosen(SMALL, name))
 
 
 def test_shadows_that_would_be_old_are_not_chosen() -> None:

@@ -9,7 +9,10 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
+from ftnode.lab.hostile.liar import lying_about_sums
+from ftnode.lab.hostile.lies import SUM_FACTORS
 from ftnode.node.reduction import encoding, part_bounds
+from ftnode.node.reduction.piece_sum import PieceSum
 from ftnode.node.reduction.sketch import BLOCK, BUCKETS, DISTANCE_MAX, Sketch, distance
 from ftnode.protocol.manifest.parse import CHECK_TOLERANCE
 from tests.node.reduction.reducing import ATTEMPT, NUMBERS, STAGE, Member, Wires, group, run, task
@@ -106,6 +109,62 @@ def test_who_gives_nothing_sees_the_sum_of_who_gives_all() -> None:
 def test_every_lie_is_seen(lie: str, sums: str) -> None:
     away, _ = checked_by_a("ab", {"a": (0, 1, 2), "b": (3, 4)}, sums, LIES[lie])
     assert away > 0.9 * 0.5 and (away > CHECK_TOLERANCE[sums] or (sums, lie) == ("int4", "half as much again"))
+
+
+@pytest.mark.parametrize("factor", SUM_FACTORS.values(), ids=SUM_FACTORS)
+def test_of_two_holders_a_check_sees_what_the_other_made_of_the_sum_of_its_piece(
+    factor: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn_the_sums_of(1, factor, monkeypatch)
+    monkeypatch.setattr(part_bounds, "LARGEST_SUM", float("inf"))  # else what is far too large is refused before
+    away, _ = checked_by_a("ab", {"a": (0, 1, 2), "b": (3, 4)}, "exact")
+    assert away > CHECK_TOLERANCE["exact"]
+
+
+def test_of_three_holders_nobody_sees_what_one_made_of_the_sum_of_its_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not defended: who adds a piece up sees all parts of it, and nobody else does. SECURITY.md says so."""
+    counts = {"a": (0, 1), "b": (2, 3), "c": (4, 5)}
+    right = summed(counts)[0][0]
+    turn_the_sums_of(1, -1.0, monkeypatch)
+    away, _ = checked_by_a("abc", counts, "exact")
+    assert away <= 1e-5
+    sums, faults = summed(counts)
+    assert not any(faults) and all(np.array_equal(sums[0], other) for other in sums)
+    third = len(right) // 3
+    assert np.array_equal(sums[0][third : 2 * third], -right[third : 2 * third]) and right[third : 2 * third].any()
+
+
+def turn_the_sums_of(owner: int, factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This one of a group gives out so many times the sum of its piece."""
+    honest = PieceSum._add_up
+    monkeypatch.setattr(PieceSum, "_add_up", honest)  # so that it is honest again afterwards
+    lying_about_sums(factor)
+    lying = PieceSum._add_up
+
+    async def add_up(self: PieceSum) -> None:
+        await (lying if self._ours == owner else honest)(self)
+
+    monkeypatch.setattr(PieceSum, "_add_up", add_up)
+
+
+def summed(counts: dict[str, tuple[int, ...]]) -> tuple[list[Any], list[str]]:
+    """What each of a group has in the end, and the fault that each found."""
+    sums: list[Any] = []
+    faults: list[str] = []
+
+    async def main(wires: Wires) -> None:
+        members = {name: wires.member(name) for name in counts}
+        for name, microbatches in counts.items():
+            members[name].accumulate(*microbatches)
+        shares = group(*((members[name], len(counts[name])) for name in counts))
+        for member in members.values():
+            member.start(task(shares))
+        for member in members.values():
+            faults.append((await member.answer())["fault"])
+            sums.append(member.summed())
+
+    run(main)
+    return sums, faults
 
 
 def test_who_checks_and_gave_so_much_that_it_was_cut_off_still_sees_what_the_other_gave(

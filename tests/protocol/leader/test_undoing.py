@@ -80,6 +80,19 @@ def test_where_there_is_nothing_to_go_back_to_it_says_so_and_goes_on_looking() -
     assert went(role, WAIT + 1.0) == [(FIVE, 4)]
 
 
+def test_other_views_do_not_put_that_off() -> None:
+    first = undoing({}, B, C)
+    assert not first.beat(at(0.0))
+    second = Undoing(VIEW, first.restart)
+    assert {*second.beat(at(WAIT))} == {ShowOrder(B), ShowOrder(C)}, "it looks at their disks first"
+    second.told |= {B, C}
+    (note,) = second.beat(at(WAIT))
+    assert isinstance(note, Note) and note.text == second.trouble
+    third = Undoing(VIEW, first.restart)
+    third.told |= {B, C}
+    assert not third.beat(at(WAIT, order=RollbackOrder(5, 8))) and not third.trouble, "another order"
+
+
 def test_what_lies_on_the_disk_of_before_the_order_is_told_too() -> None:
     disk = OwnDisk()
     every = [Snapshot(1, Version(step, f"c{step}", Attempt(1, step)), "d", 1) for step in range(1, 200)]

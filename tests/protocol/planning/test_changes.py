@@ -192,9 +192,17 @@ def test_a_lost_stage_gets_the_replica_that_is_missed_least() -> None:
     holders: Holders = (("a",), (), ("b", "c"), ("d", "e"), ("f",))
     paces = SAME | {"d": 3.0, "e": 0.5}
     found = changes(holders, paces).best_filler({"b": (2,), "c": (2,), "d": (3,), "e": (3,)}, 1)
-    assert found == "c", "without e stage 3 would be slow, and with d stage 1; c came after b"
+    assert found == ("c", 2), "without e stage 3 would be slow, and with d stage 1; c came after b"
     both = changes((*holders[:4], ()), paces).best_filler({"b": (2,), "c": (2,), "d": (3,), "e": (3,)}, 1)
-    assert both == "c", "also when another stage has nobody"
+    assert both == ("c", 2), "also when another stage has nobody"
+
+
+def test_who_is_full_gives_up_for_a_lost_stage_what_is_missed_least() -> None:
+    """Stage 1 would be left to a slow one, and the head to two that are fast."""
+    holders: Holders = (("a", "b", "c"), ("a", "d"), ("e",), (), ("f",))
+    assert changes(holders, SAME | {"d": 3.0}, room=2).best_filler({"a": (0, 1)}, 3) == ("a", 0)
+    only: Holders = (("a", "b"), ("a",), ("b",), (), ("c",))
+    assert changes(only, SAME, room=2).best_filler({"b": (0,)}, 3) == ("b", 0), "it keeps what it holds alone"
 
 
 def test_ranges_have_no_gaps() -> None:
