@@ -265,6 +265,15 @@ def test_where_nobody_shows_anything_steps_are_slower_and_go_on() -> None:
     assert world.ledger.top_commit() >= before + 3 and not lost(world)
 
 
+def test_where_nobody_shows_anything_a_liar_stays() -> None:
+    """It is not defended. SECURITY.md says so."""
+    world = swarm(1, 2, checks=1.0)
+    host = of_stage(world, True)
+    hides(world)
+    lies(world, host, turned)
+    assert steps_until_lost(world, host, SOON_SECONDS) == -1 and not lost(world)
+
+
 def test_a_check_that_nobody_ends_stops_the_run() -> None:
     with patched((Check, "late", lambda self, now: False)):
         world = swarm(1, 2, checks=1.0)

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from ftnode.protocol.leader import restart
+from ftnode.protocol.leader.undoing import Undoing
+from ftnode.protocol.situation import Outcome
 from ftnode.protocol.views import following, lineage_rank, succession
 from ftnode.protocol.words.events import Ordered
 from ftnode.protocol.words.settings import Settings
@@ -195,6 +197,22 @@ def too_old(seed: int) -> None:
     told = [note for note in swarm.world.notes if "changes nothing: no disk here has all stages of step 5" in note]
     assert len(told) == 1
     swarm.goes_on()
+
+
+def test_a_leader_that_takes_no_notice_of_it_keeps_what_it_has() -> None:
+    """It is not defended. SECURITY.md says so; the order stands, and whoever leads next follows it."""
+    swarm = spoilt(1)
+    view = best_view(swarm.world)
+    assert view is not None
+    with patched((Undoing, "beat", lambda self, s: Outcome())):
+        order(swarm)
+        swarm.world.run(swarm.world.now + 20.0)
+        later = best_view(swarm.world)
+        assert later is not None and (later.leader, later.lineage.order) == (view.leader, 0)
+        assert swarm.world.ledger.top_commit() > SPOILT_AT + 5
+    swarm.world.kill(swarm.world.by_id[view.leader.id], "power", silently=False)
+    swarm.world.at(swarm.world.now + 8.0, swarm.world.start, (view.leader.id, 1, True))
+    ends_at_the_order(swarm)
 
 
 def test_a_second_order_goes_further_back() -> None:
