@@ -224,7 +224,8 @@ class _Machines:
                 outputs = {"passed_on": _ahead(m, visit)} if visit < LAST else {}
                 note("passed_on", away(m, visit, visit, "all", **outputs))
         for stage, gradient in enumerate(gradients):
-            right = checker.call("weigh", **self._of(stage), of=["all", 1], key=KEY, parts=[[0, len(gradient)]])["sums"]
+            parts = [[[0, len(gradient)]]]
+            (right,) = checker.call("weigh", **self._of(stage), of=["all", 1], key=KEY, parts=parts)["sums"]
             for encoding in CHECK_TOLERANCE:
                 said = Sketch(KEY)
                 said.add(0, _as_it_travels(gradient, encoding))

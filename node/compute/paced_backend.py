@@ -140,10 +140,11 @@ class PacedStages:
         return self._done(0.0)
 
     def weigh(
-        self, stage: int, step: int, attempt: list[int], of: list[Any], key: int, parts: Sequence[Sequence[int]]
-    ) -> Answer:
+        self, stage: int, step: int, attempt: list[int], of: list[Any], key: int,
+        parts: Sequence[Sequence[Sequence[int]]],
+    ) -> Answer:  # fmt: skip
         """All numbers are zeros."""
-        return {"sums": [0.0], "fault": ""}
+        return {"sums": [[0.0] for _ in parts], "fault": ""}
 
     def reduce(self, stage: int, step: int, attempt: list[int]) -> Answer:
         ledger = self._held(stage).ledger

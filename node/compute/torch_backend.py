@@ -402,18 +402,21 @@ class TorchStages:
         return self._apart[held.index][1]
 
     def weigh(
-        self, stage: int, step: int, attempt: PlainAttempt, of: list[Any], key: int, parts: Sequence[Sequence[int]]
-    ) -> Answer:
-        """A sketch of what the visits of another one gave when they were done again, of these parts of the gradient."""
+        self, stage: int, step: int, attempt: PlainAttempt, of: list[Any], key: int,
+        parts: Sequence[Sequence[Sequence[int]]],
+    ) -> Answer:  # fmt: skip
+        """Sketches of what the visits of another one gave when they were done again: one for each list of parts of the
+        gradient."""
         name, apart = self._apart.pop(stage, (None, None))
         if name != (_attempt(attempt), str(of)) or apart is None:
             return {"sums": [], "fault": "nothing of it was done again"}
-        sketch = Sketch(key)
-        for begin, end in parts:
-            for start in range(begin, end, BLOCK):
-                numbers = apart.gradient[start : min(start + BLOCK, end)].cpu().numpy()
-                sketch.add(start, numbers)
-        return {"sums": sketch.sums.tolist(), "fault": ""}
+        sketches = [Sketch(key) for _ in parts]
+        for sketch, ranges in zip(sketches, parts):
+            for begin, end in ranges:
+                for start in range(begin, end, BLOCK):
+                    numbers = apart.gradient[start : min(start + BLOCK, end)].cpu().numpy()
+                    sketch.add(start, numbers)
+        return {"sums": [sketch.sums.tolist() for sketch in sketches], "fault": ""}
 
     def reduce(self, stage: int, step: int, attempt: PlainAttempt) -> Answer:
         held = self._held(stage)

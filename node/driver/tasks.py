@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
@@ -154,34 +154,43 @@ class TaskRunner:
         self._compute.post("reduce", answered, stage=task.stage, step=task.step, attempt=list(task.attempt))
 
     def _weigh(self, task: Weigh) -> None:
-        """Compute has what is right, and the sum's exchange what was given: both sketched with one key."""
-        from ftnode.node.reduction.sketch import distance  # nodes that check nobody do without numpy
-
+        """Compute has what is right, and the sum's exchange what was given, and what was made of it: all sketched with
+        one key."""
         reductions = self.reductions
 
-        def compare(found: Noted | str | None) -> None:
-            if found is None or isinstance(found, str):
-                reason = f"{NOT_SHOWN}: {found}" if found else "nothing of it was noted"
+        def found(noted: Noted | str | None) -> None:
+            if noted is None or isinstance(noted, str):
+                reason = f"{NOT_SHOWN}: {noted}" if noted else "nothing of it was noted"
                 self._deliver(Done(task, None, 0.0, 0, "", reason[:REASON_TEXT_MAX]))
                 return
-            sketch, parts = found
-
-            def answered(answer: dict[str, Any] | ComputeError) -> None:
-                if isinstance(answer, ComputeError):
-                    self.check(answer)
-                    return
-                away = 0.0 if answer["fault"] else distance(sketch.sums, answer["sums"])
-                self._deliver(Done(task, None, away, 0, "", str(answer["fault"])))
-
-            self._compute.post(
-                "weigh", answered, stage=task.stage, step=task.step, attempt=list(task.attempt), of=_apart(task),
-                key=sketch.key, parts=[list(part) for part in parts],
+            assert reductions is not None
+            holders = [task.of] if task.shown_by is None else [task.of, task.shown_by]
+            reductions.add_up_again(
+                task.stage, task.attempt, task.of, noted.sketch.key, holders,
+                lambda made: self._compare(task, [noted] if made is None else [noted, made]),
             )  # fmt: skip
 
         if reductions is None or task.shown_by is None:
-            compare(reductions.noted(task.stage, task.attempt, task.of) if reductions is not None else None)
+            found(reductions.noted(task.stage, task.attempt, task.of) if reductions is not None else None)
         else:
-            reductions.ask_for_part(task.stage, task.attempt, task.shown_by, task.of, compare)
+            reductions.ask_for_part(task.stage, task.attempt, task.shown_by, task.of, found)
+
+    def _compare(self, task: Weigh, given: Sequence[Noted]) -> None:
+        """How far the farthest of it is from what is right."""
+        from ftnode.node.reduction.sketch import distance  # nodes that check nobody do without numpy
+
+        def answered(answer: dict[str, Any] | ComputeError) -> None:
+            if isinstance(answer, ComputeError):
+                self.check(answer)
+                return
+            pairs = zip(given, answer["sums"])
+            away = max((distance(one.sketch.sums, right, one.beside) for one, right in pairs), default=0.0)
+            self._deliver(Done(task, None, away, 0, "", str(answer["fault"])))
+
+        self._compute.post(
+            "weigh", answered, stage=task.stage, step=task.step, attempt=list(task.attempt), of=_apart(task),
+            key=given[0].sketch.key, parts=[[list(part) for part in one.parts] for one in given],
+        )  # fmt: skip
 
     def _has_output(self, task: Task) -> bool:
         """Forward makes an activation but at the last visit, backward a gradient but at the first."""

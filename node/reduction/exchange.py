@@ -11,17 +11,17 @@ from __future__ import annotations
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import hypot, sqrt
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
-from ftnode.node.links.link import LinkBroken, describe
+from ftnode.node.links.link import describe
 from ftnode.node.links.side_messages import say
-from ftnode.node.links.streams import STREAM_ERRORS, read_into, write_all
+from ftnode.node.links.streams import read_into, write_all
 from ftnode.node.links.undigested import asking
 from ftnode.node.ports import StreamOpener
 from ftnode.node.reduction.part_bounds import (
@@ -35,21 +35,20 @@ from ftnode.node.reduction.part_bounds import (
 )
 from ftnode.node.reduction.part_seals import PartDigest, PartSeals
 from ftnode.node.reduction.piece_sum import PieceSum
+from ftnode.node.reduction.shown_parts import ShownParts
 from ftnode.node.reduction.wire import (
+    FAULTS,
+    IDLE_SECONDS,
     REDUCE_PROTOCOL,
     SIGNATURE_BYTES,
-    PartReply,
-    PartRequest,
     ReduceReply,
     ReduceRequest,
-    Said,
+    TurnedAway,
+    ask,
     group_hash,
-    hear,
-    part_request_for,
     request_for,
 )
 from ftnode.protocol.step.group import CONTRIBUTORS_MAX
-from ftnode.protocol.wire.frames import Refusal, clean_reason
 from ftnode.protocol.words.effects import Reduce
 from ftnode.protocol.words.errors import LocalError, PeerError
 from ftnode.protocol.words.types import Attempt, Peer
@@ -60,31 +59,23 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-IDLE_SECONDS: Final = 30.0
-"""Without a chunk for so long, a stream is opened anew: it may be dead, or somebody else may be slow."""
-REPLY_SECONDS: Final = 30.0
-"""Longer than an owner lets an early request wait (reductions.py)."""
 STILL_SECONDS: Final = 5.0
 """Who owes us bytes of a sum and gives none for so long is named to the core: five round trips of a very slow line."""
 PAUSE_SECONDS: Final = 0.05
 PAUSE_SECONDS_MAX: Final = 2.0
 
 
-class TurnedAway(Exception):
-    """The owner refuses. `retry`: it may not later."""
+class Noted(NamedTuple):
+    """What one gave, as far as we see it; which numbers of the gradient these are; and what the sum of it is beside
+    which that counts as large, of a sum that was added up again."""
 
-    def __init__(self, reason: str, retry: bool) -> None:
-        super().__init__(reason)
-        self.retry = retry
+    sketch: Sketch
+    parts: list[tuple[int, int]]
+    beside: float = 0.0
 
 
-Noted = tuple["Sketch", list[tuple[int, int]]]
-"""What one gave, as far as we see it, and which numbers of the gradient these are."""
 RelayOf = Callable[[trio.SocketStream], str]
 """PeerId of the relay that carries a stream; empty for a direct one."""
-
-FAULTS: Final = (LinkBroken, PeerError, TurnedAway, *STREAM_ERRORS)
-"""How a stream to or from another member fails."""
 
 
 @dataclass(slots=True)
@@ -143,10 +134,9 @@ class Exchange:
         """Of what we gave to each piece."""
         self._taken: dict[int, PartDigest] = {}
         """Of what each contributor gave to ours."""
-        self._shown: list[bytes] = []
-        """What whom we check gave to our piece, as it came, where somebody else might ask for it."""
-        self._signature = b""
-        """Of all that."""
+        self.parts = ShownParts(
+            task, run, me, self.contributors, self._pieces, streams, seals, lambda: self._cuts_off
+        )  # fmt: skip
         self._moved: dict[Peer, float] = {}
         """Since when what others owe us stands still: their parts of our piece, and the sums of theirs."""
         self._guests: dict[Peer, _Guest] = {}
@@ -208,8 +198,12 @@ class Exchange:
         seen += [self._checked] if self._alone_with() else []
         if self._sketch is None or not self.complete or not seen:
             return None
-        pieces = [self._pieces[place] for place in seen]
-        return self._sketch, [(piece.first, piece.first + len(piece.numbers)) for piece in pieces]
+        return Noted(self._sketch, [self._range(place) for place in seen])
+
+    @property
+    def _cuts_off(self) -> bool:
+        """Not all parts of our piece count as they were given."""
+        return self.sum is not None and self.sum.bounds is not None and self.sum.bounds.cuts_off
 
     def weighed(self) -> list[tuple[Peer, Weighed]]:
         """What we saw of the others' parts of our piece, once the sum is whole."""
@@ -220,8 +214,8 @@ class Exchange:
         return [(peer, each) for peer, each in named if peer != self._me]
 
     def _alone_with(self) -> bool:
-        """Nobody else holds the stage than whom we check and we. A third could not be shown what that one gave to its
-        own piece, so that we would be in the wrong (rule 50)."""
+        """Nobody else holds the stage than whom we check and we: what it gave to its own piece is the sum of that, less
+        our part."""
         return self._checked >= 0 and len(self.task.group) == 2
 
     def cancel(self) -> None:
@@ -299,7 +293,7 @@ class Exchange:
         stream = await self._streams.open(owner.id, REDUCE_PROTOCOL)
         try:
             have, norm = self._have[piece], self._norms[piece]
-            reply = await _ask(stream, request_for(self.task, self._run, self._me.nonce, piece, have, norm))
+            reply = await ask(stream, request_for(self.task, self._run, self._me.nonce, piece, have, norm))
             if not isinstance(reply, ReduceReply) or not part.begins(reply.taken):
                 raise PeerError("an answer to a ReduceRequest that is none")
             if self.count and (reply.taken < have or (have and reply.share != self._shares[piece])):
@@ -386,6 +380,10 @@ class Exchange:
                 digest.add(at, content)
                 signature = self._seals.sign(self.task, piece, digest.digest()) if end == part.bytes else b""
                 parts.append(memoryview(signature))
+                if piece == self._checked:
+                    self.parts.keep(piece, ours, at, content)
+                if piece == self._checked and signature:
+                    self.parts.signed(piece, ours, signature)
             with trio.fail_after(IDLE_SECONDS):
                 await write_all(stream, parts)
             at = end
@@ -449,68 +447,58 @@ class Exchange:
         assert self._seals is not None
         at, digest = own.taken(source), self._taken.setdefault(source, PartDigest())
         last, signature = at + len(room) == own.piece.bytes, bytearray(SIGNATURE_BYTES)
-        noted = source == self._checked and not self._alone_with()
-        if noted:
-            self._shown[at // own.piece.end(0) :] = [bytes(room)]
+        piece = self.contributors.index(self._me)
+        self.parts.keep(piece, source, at, room)
         if not last:
             digest.add(at, room)
             return
         with trio.fail_after(IDLE_SECONDS):
             await read_into(stream, memoryview(signature))
-        piece = self.contributors.index(self._me)
         if not self._seals.is_by(sender, self.task, piece, digest.digest(room), bytes(signature)):
             raise PeerError("a part of a sum with a signature that is not its own")
-        self._signature = bytes(signature) if noted else self._signature
+        self.parts.signed(piece, source, bytes(signature))
 
-    # For who is asked about another one (rule 50).
-
-    async def show(self, of: Peer, stream: trio.SocketStream) -> None:
-        """What whom we check gave to our piece. Raises one of FAULTS."""
-        if of != self.task.checked or not self._signature:
-            raise TurnedAway("nothing of it was noted", retry=False)
-        await say(stream, PartReply(self._signature))
-        for content in self._shown:
-            with trio.fail_after(IDLE_SECONDS):
-                await write_all(stream, [memoryview(content)])
+    # For who does another one's visits again.
 
     async def ask_for_part(self, owner: Peer, of: Peer) -> Noted:
-        """What one contributor gave to the piece of another one, as the latter shows it. Raises one of FAULTS."""
-        if self._seals is None or owner not in self.contributors or of not in self.contributors:
+        """What one contributor gave to the piece of another one, as that one shows it (rule 50). Raises TurnedAway."""
+        if owner not in self.contributors or of not in self.contributors:
             raise TurnedAway("it adds nothing up", retry=False)
         from ftnode.node.reduction.sketch import Sketch
 
-        place = self.contributors.index(owner)
-        piece, sketch, digest = self._pieces[place], Sketch(secrets.randbits(64)), PartDigest()
-        stream = await self._streams.open(owner.id, REDUCE_PROTOCOL)
-        try:
-            reply = await _ask(stream, part_request_for(self.task, self._run, self._me.nonce, of))
-            if not isinstance(reply, PartReply):
-                raise PeerError("an answer to a PartRequest that is none")
-            room, at = piece.room(), 0
-            while at < piece.bytes:
-                content = room[: piece.end(at) - at]
-                with trio.fail_after(IDLE_SECONDS):
-                    await read_into(stream, content)
-                piece.check(content)
-                digest.add(at, content)
-                sketch.add(piece.position(at), piece.decode(at, content))
-                at = piece.end(at)
-                await trio.lowlevel.checkpoint()
-        finally:
-            stream.socket.close()
-        if not self._seals.is_by(of, self.task, place, digest.digest(), reply.signature):
-            raise PeerError(f"a part of a sum that {of} has not signed")
-        return sketch, [(piece.first, piece.first + len(piece.numbers))]
+        place, sketch = self.contributors.index(owner), Sketch(secrets.randbits(64))
+        await self._sketch_part(sketch, place, await self.parts.fetch(place, of, (owner,), False))
+        return Noted(sketch, [self._range(place)])
 
+    async def add_up_again(self, owner: Peer, key: int, holders: Sequence[Peer]) -> Noted:
+        """What one gave to its own piece: the sum that it made, less what all others gave to it, as one of `holders`
+        shows that (rule 42). Raises TurnedAway."""
+        if not (self.complete and self.parts.keeps and owner in self.contributors and owner != self._me):
+            raise TurnedAway("there is no such sum here", retry=False)
+        from ftnode.node.reduction.sketch import Sketch
 
-async def _ask(stream: trio.SocketStream, request: ReduceRequest | PartRequest) -> Said:
-    """The answer, within REPLY_SECONDS. Raises one of FAULTS."""
-    with trio.fail_after(REPLY_SECONDS):
-        await say(stream, request)
-        reply = await hear(stream)
-    if isinstance(reply, Refusal):
-        raise TurnedAway(clean_reason(reply.reason), reply.retry)
-    return reply
+        place, sketch, square, at = self.contributors.index(owner), Sketch(key), 0.0, 0
+        piece = self._pieces[place]
+        others = [await self.parts.fetch(place, of, holders, True) for of in self.contributors if of != owner]
+        while at < piece.bytes:
+            sketch.add(piece.position(at), piece.chunk(at))
+            square += squared(piece.chunk(at))
+            at = piece.end(at)
+            await trio.lowlevel.checkpoint()
+        for contents in others:
+            await self._sketch_part(sketch, place, contents, -1)
+        return Noted(sketch, [self._range(place)], sqrt(square))
+
+    async def _sketch_part(self, sketch: Sketch, place: int, contents: Sequence[bytes], times: int = 1) -> None:
+        piece, at = self._pieces[place], 0
+        for content in contents:
+            sketch.add(piece.position(at), times * piece.decode(at, memoryview(content)))
+            at = piece.end(at)
+            await trio.lowlevel.checkpoint()
+
+    def _range(self, place: int) -> tuple[int, int]:
+        piece = self._pieces[place]
+        return piece.first, piece.first + len(piece.numbers)
 
 
 def pieces_of(memory: memoryview, count: int, encoding: Encoding, sum_name: tuple[object, ...]) -> list[Piece]:

@@ -103,6 +103,11 @@ class PartBounds:
         """Whose parts are beyond the bound."""
         return tuple(k for k in range(len(self.counts)) if self.share(k) != 1.0)
 
+    @property
+    def cuts_off(self) -> bool:
+        """Something of a part does not count."""
+        return bool(self.outside or self._untrue)
+
     def within_told(self, contributor: int, numbers: Numbers) -> Numbers:
         """The next numbers of a part, as far as they are no larger than was told."""
         square, told = squared(numbers), self._norms[contributor] or 0.0

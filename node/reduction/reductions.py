@@ -7,7 +7,7 @@ members that are slower, until the next one of the stage. Requests that come bef
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, Final
 
@@ -15,13 +15,12 @@ import trio
 
 from ftnode.node.links.link import describe
 from ftnode.node.links.side_messages import say
-from ftnode.node.links.undigested import asking
 from ftnode.node.machine.gradient_memory import GradientMap
 from ftnode.node.ports import ComputeError, ComputePort, StreamOpener
-from ftnode.node.reduction.exchange import FAULTS, Exchange, Noted, RelayOf, TurnedAway
+from ftnode.node.reduction.exchange import Exchange, Noted, RelayOf
 from ftnode.node.reduction.part_seals import PartSeals
 from ftnode.node.reduction.piece_sum import Signal
-from ftnode.node.reduction.wire import REDUCE_PROTOCOL, PartRequest, ReduceRequest, hear
+from ftnode.node.reduction.wire import FAULTS, PartRequest, ReduceRequest, TurnedAway, hear
 from ftnode.protocol.wire.frames import Refusal
 from ftnode.protocol.words.effects import Reduce
 from ftnode.protocol.words.errors import LocalError, PeerError
@@ -37,7 +36,6 @@ EARLY_MAX: Final = 128
 GIVE_UP_SECONDS: Final = 600.0
 """So long after the time that a sum may take, a core that is well has had another view."""
 WATCH_SECONDS: Final = 1.0
-ASK_AGAIN_SECONDS: Final = 0.5
 Answered = Callable[[dict[str, Any] | ComputeError], None]
 Owed = Callable[[tuple[Peer, ...], tuple[Peer, ...]], None]
 """Gets who owes a part, and who owes a sum, whenever that changes."""
@@ -121,17 +119,34 @@ class Reductions:
     async def _ask_for_part(
         self, exchange: Exchange, owner: Peer, of: Peer, answered: Callable[[Noted | str], None]
     ) -> None:
-        found: Noted | str = ""
-        for pause in (0.0, ASK_AGAIN_SECONDS):
-            await trio.sleep(pause)
-            try:
-                with asking(owner.id, REDUCE_PROTOCOL, FAULTS):
-                    found = await exchange.ask_for_part(owner, of)
-                break
-            except FAULTS as error:
-                found = f"{owner} shows nothing that {of} gave: {describe(error)}"
-                if isinstance(error, TurnedAway) and not error.retry:
-                    break
+        found: Noted | str
+        try:
+            found = await exchange.ask_for_part(owner, of)
+        except TurnedAway as refusal:
+            found = str(refusal)
+        answered(found)
+
+    def add_up_again(
+        self, stage: int, attempt: Attempt, owner: Peer, key: int, holders: Sequence[Peer],
+        answered: Callable[[Noted | None], None],
+    ) -> None:  # fmt: skip
+        """What one gave to its own piece of the stage's sum, as of Exchange, sketched by `key`; None where nobody shows
+        all that the others gave to it."""
+        exchange = self._exchanges.get(stage)
+        if exchange is None or exchange.task.attempt != attempt or self._nursery is None:
+            answered(None)
+            return
+        self._nursery.start_soon(self._add_up_again, exchange, owner, key, holders, answered)
+
+    async def _add_up_again(
+        self, exchange: Exchange, owner: Peer, key: int, holders: Sequence[Peer],
+        answered: Callable[[Noted | None], None],
+    ) -> None:  # fmt: skip
+        found: Noted | None = None
+        try:
+            found = await exchange.add_up_again(owner, key, holders)
+        except TurnedAway as refusal:
+            log.info("what %s made of its piece of stage %d is not seen: %s", owner, exchange.task.stage, refusal)
         answered(found)
 
     def replace(self, stage: int) -> None:
@@ -204,7 +219,7 @@ class Reductions:
             sender = Peer(peer_id, request.nonce)
             try:
                 if isinstance(request, PartRequest):
-                    await self._whole(sender, request).show(request.of, stream)
+                    await self._whole(sender, request).parts.show(sender, request, stream)
                     return
                 exchange = await self._awaited(sender, request)
                 await exchange.serve(sender, request, stream)

@@ -50,10 +50,11 @@ class Sketch:
 DISTANCE_MAX: Final = 1e30
 
 
-def distance(said: Sequence[float] | Numbers, right: Sequence[float] | Numbers) -> float:
-    """‖said - right‖ / ‖right‖, of two sketches: 0 where both are nothing, and at most DISTANCE_MAX."""
+def distance(said: Sequence[float] | Numbers, right: Sequence[float] | Numbers, beside: float = 0.0) -> float:
+    """‖said - right‖ / ‖right‖, of two sketches: 0 where both are nothing, and at most DISTANCE_MAX. `beside`: what is
+    right counts as no smaller than this."""
     said, right = np.asarray(said), np.asarray(right)
-    size = float(np.linalg.norm(right))
+    size = max(float(np.linalg.norm(right)), beside)
     with np.errstate(over="ignore", invalid="ignore"):
         away = float(np.linalg.norm(said - right))
     return relative(away, size)

@@ -1,15 +1,15 @@
-"""What is said on `/ftnode/reduce/1`: one stream from each member of a group to each owner of a piece, both ways.
+"""What is said on `/ftnode/reduce/2`: one stream from each member of a group to each owner of a piece, both ways.
 
     member → owner   ReduceRequest
     owner → member   ReduceReply; or a Refusal, and the end
     member → owner   its contribution to the piece, from byte `taken` on, unless it contributes nothing
     owner → member   the sum, from byte `have` on, as it grows
 
-In a run with checks the contribution's signature follows its last chunk (part_seals.py). Whoever is asked about one
-that is said to lie has the owner show what that one gave (rule 50):
+In a run with checks the contribution's signature follows its last chunk (part_seals.py). Whoever does a member's visits
+again has others show what was given to a piece (shown_parts.py):
 
-    member → owner   PartRequest
-    owner → member   PartReply, and the contribution; or a Refusal, and the end
+    member → another   PartRequest
+    another → member   PartReply, and the contribution; or a Refusal, and the end
 
 No length is the sender's choice: a piece's bounds follow from the manifest and the group. A frame is 4 bytes length,
 then msgpack; a stream that broke is opened again and goes on where the other side says.
@@ -23,16 +23,23 @@ from typing import Final
 
 import trio
 
+from ftnode.node.links.link import LinkBroken
 from ftnode.node.links.side_messages import hear as hear_one_of
+from ftnode.node.links.side_messages import say
+from ftnode.node.links.streams import STREAM_ERRORS
 from ftnode.node.reduction.part_bounds import NORM_TOLD_MAX
-from ftnode.protocol.wire.frames import COUNT_MAX, Refusal
+from ftnode.protocol.wire.frames import COUNT_MAX, Refusal, clean_reason
 from ftnode.protocol.words.codec import encode_canonical
 from ftnode.protocol.words.effects import Reduce
 from ftnode.protocol.words.errors import PeerError
 from ftnode.protocol.words.types import Attempt, Peer
 
-REDUCE_PROTOCOL: Final = "/ftnode/reduce/1"
+REDUCE_PROTOCOL: Final = "/ftnode/reduce/2"
 FRAME_BYTES_MAX: Final = 4096
+IDLE_SECONDS: Final = 30.0
+"""Without a chunk for so long, a stream is opened anew: it may be dead, or somebody else may be slow."""
+REPLY_SECONDS: Final = 30.0
+"""Longer than an owner lets an early request wait (reductions.py)."""
 GROUP_HASH_BYTES: Final = 16
 
 
@@ -66,7 +73,7 @@ class ReduceReply:
 
 @dataclass(frozen=True, slots=True)
 class PartRequest:
-    """Show me what `of` gave to your piece of this sum."""
+    """Show me what `of` gave to a piece of this sum. `adds_up`: I add the piece up again."""
 
     run: str
     nonce: int
@@ -75,7 +82,9 @@ class PartRequest:
     attempt: Attempt
     view: int
     group: bytes
+    piece: int
     of: Peer
+    adds_up: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +102,18 @@ SIGNATURE_BYTES: Final = 64
 """Ed25519 (RFC 8032)."""
 
 
+class TurnedAway(Exception):
+    """The other side refuses. `retry`: it may not later."""
+
+    def __init__(self, reason: str, retry: bool) -> None:
+        super().__init__(reason)
+        self.retry = retry
+
+
+FAULTS: Final = (LinkBroken, PeerError, TurnedAway, *STREAM_ERRORS)
+"""How a stream to or from another member fails."""
+
+
 def group_hash(group: tuple[tuple[Peer, int], ...]) -> bytes:
     return hashlib.blake2b(encode_canonical(group), digest_size=GROUP_HASH_BYTES).digest()
 
@@ -103,16 +124,17 @@ def request_for(task: Reduce, run: str, nonce: int, piece: int, have: int, norm:
     )
 
 
-def part_request_for(task: Reduce, run: str, nonce: int, of: Peer) -> PartRequest:
-    return PartRequest(run, nonce, task.stage, task.step, task.attempt, task.view, group_hash(task.group), of)
+def part_request_for(task: Reduce, run: str, nonce: int, piece: int, of: Peer, adds_up: bool) -> PartRequest:
+    place = task.stage, task.step, task.attempt, task.view, group_hash(task.group)
+    return PartRequest(run, nonce, *place, piece, of, adds_up)
 
 
 async def hear(stream: trio.SocketStream) -> Said:
     """The next frame, and no byte beyond. Raises PeerError and one of STREAM_ERRORS."""
     said: Said = await hear_one_of(stream, SAID, FRAME_BYTES_MAX)
     if isinstance(said, ReduceRequest | PartRequest):
-        counts = [said.nonce, said.stage, said.step, said.view]
-        counts += [said.piece, said.have] if isinstance(said, ReduceRequest) else []
+        counts = [said.nonce, said.stage, said.step, said.view, said.piece]
+        counts += [said.have] if isinstance(said, ReduceRequest) else []
         if len(said.group) != GROUP_HASH_BYTES or not all(0 <= count < COUNT_MAX for count in counts):
             raise PeerError(f"a {type(said).__name__} for what cannot be")
     if isinstance(said, ReduceRequest):
@@ -123,3 +145,13 @@ async def hear(stream: trio.SocketStream) -> Said:
     elif isinstance(said, PartReply) and len(said.signature) != SIGNATURE_BYTES:
         raise PeerError("a PartReply with a signature that is none")
     return said
+
+
+async def ask(stream: trio.SocketStream, request: ReduceRequest | PartRequest) -> Said:
+    """The answer, within REPLY_SECONDS. Raises one of FAULTS."""
+    with trio.fail_after(REPLY_SECONDS):
+        await say(stream, request)
+        reply = await hear(stream)
+    if isinstance(reply, Refusal):
+        raise TurnedAway(clean_reason(reply.reason), reply.retry)
+    return reply

@@ -557,7 +557,7 @@ class StepWork:
             what = f"passed on of microbatch {task.microbatch}"
             right = done.value <= self.settings.limit(self.settings.tensor_tolerance, len(task.stages))
         else:
-            what, right = "gave to its sum", check.agrees(task.stage, done.value, now)
+            what, right = "gave to its sum, or made of it,", check.agrees(task.stage, done.value, now)
         if right:
             effects += [] if isinstance(task, Weigh) else self._go_on_checking()
             if check.judge is not None and check.over and not check.given_up:

@@ -139,8 +139,10 @@ NOT_SHOWN: Final = "not shown"
 
 @dataclass(frozen=True, slots=True)
 class Weigh:
-    """Compare what `of` gave to the sum of a stage with what its visits gave when they were done again. Done's `value`
-    is the L2 norm of the difference, over that of the latter. Comes after the Reduce, and all Recounts."""
+    """Compare what `of` gave to the sum of a stage with what its visits gave when they were done again; and where three
+    or more hold the stage, what it made of the piece that it adds up, less what the others gave to that. Done's `value`
+    is the L2 norm of the difference, over that of the latter; of the piece, at least over that of its sum. Comes after
+    the Reduce, and all Recounts."""
 
     stage: int
     step: int

@@ -92,7 +92,11 @@ def threes(manifest: Manifest) -> Manifest:
 
 @pytest.mark.parametrize(
     ("program", "why"),
-    [(("ftnode.lab.hostile.liar", "times1.5"), "gave to its sum"), (("ftnode.lab.hostile.traitor", "accusing"), "")],
+    [
+        (("ftnode.lab.hostile.liar", "times1.5"), "gave to its sum"),
+        (("ftnode.lab.hostile.liar", "sums-turned"), "gave to its sum"),
+        (("ftnode.lab.hostile.traitor", "accusing"), ""),
+    ],
 )
 def test_a_third_decides_and_signed_words_of_it_are_kept(
     open_swarm: OpenTrial, tmp_path: Path, program: tuple[str, ...], why: str

@@ -1,0 +1,137 @@
+"""What members gave to pieces of one sum, kept as it travelled, with their signatures, and shown to others.
+
+The owner of a piece sees all parts of it, and is alone to. So in a run with checks it keeps them until the next sum of
+the stage, where three or more reduce together. Whoever does its visits again asks for them and adds the piece up again:
+what the owner made of it, less what the others have signed, is what its own visits give (rule 42). It keeps what it was
+shown, so that a third can be shown the same (rule 50). Nobody can show what somebody else has not signed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ftnode.node.links.link import describe
+from ftnode.node.links.side_messages import say
+from ftnode.node.links.streams import read_into, write_all
+from ftnode.node.links.undigested import asking
+from ftnode.node.ports import StreamOpener
+from ftnode.node.reduction.part_seals import PartDigest, PartSeals
+from ftnode.node.reduction.wire import (
+    FAULTS,
+    IDLE_SECONDS,
+    REDUCE_PROTOCOL,
+    PartReply,
+    PartRequest,
+    TurnedAway,
+    ask,
+    part_request_for,
+)
+from ftnode.protocol.words.effects import Reduce
+from ftnode.protocol.words.errors import PeerError
+from ftnode.protocol.words.types import Peer
+
+if TYPE_CHECKING:
+    from ftnode.node.reduction.encoding import Piece
+
+SHOWN_TIMES: Final = 4
+"""Each part to each peer: for a check of its own, for the leader, and each of these once more."""
+PAUSES: Final = (0.0, 0.25, 0.5, 1.0, 2.0)
+"""Seconds before each try: the sum may not be whole there."""
+
+
+class ShownParts:
+    """Of one exchange. `pieces`: of the gradient, in the order of `contributors`, whose part of each is meant."""
+
+    def __init__(
+        self, task: Reduce, run: str, me: Peer, contributors: Sequence[Peer], pieces: Sequence[Piece],
+        streams: StreamOpener, seals: PartSeals | None, cut_off: Callable[[], bool],
+    ) -> None:  # fmt: skip
+        """`seals`: in a run with checks. `cut_off`: not all of our piece's parts count as they were given."""
+        self._task, self._run, self._me, self._contributors = task, run, me, contributors
+        self._pieces, self._streams, self._seals, self._cut_off = pieces, streams, seals, cut_off
+        self._kept: dict[tuple[int, int], list[bytes]] = {}
+        """(piece, contributor) → its chunks, and these their signatures."""
+        self._signatures: dict[tuple[int, int], bytes] = {}
+        self._shown = Counter[tuple[Peer, int, int]]()
+
+    @property
+    def keeps(self) -> bool:
+        """Of two holders each knows what the other gave, and there is no third to show it to."""
+        return self._seals is not None and len(self._task.group) > 2
+
+    def keep(self, piece: int, of: int, at: int, content: bytes | memoryview) -> None:
+        """The chunk that begins at byte `at`; one that comes again takes the place of what came before."""
+        if self.keeps:
+            self._kept.setdefault((piece, of), [])[at // self._pieces[piece].end(0) :] = [bytes(content)]
+
+    def signed(self, piece: int, of: int, signature: bytes) -> None:
+        """All chunks are here."""
+        if self.keeps:
+            self._signatures[piece, of] = signature
+
+    async def show(self, asker: Peer, request: PartRequest, stream: trio.SocketStream) -> None:
+        """What one gave to a piece. Raises one of FAULTS."""
+        of = self._contributors.index(request.of) if request.of in self._contributors else -1
+        place = request.piece, of
+        if place not in self._signatures:
+            raise TurnedAway("nothing of it was kept", retry=False)
+        if request.adds_up and self._contributors.index(self._me) == request.piece and self._cut_off():
+            raise TurnedAway("not all parts of that piece count as they were given", retry=False)
+        self._shown[asker, *place] += 1
+        if self._shown[asker, *place] > SHOWN_TIMES:
+            raise TurnedAway("it was shown before", retry=False)
+        await say(stream, PartReply(self._signatures[place]))
+        for content in self._kept[place]:
+            with trio.fail_after(IDLE_SECONDS):
+                await write_all(stream, [memoryview(content)])
+
+    async def fetch(self, piece: int, of: Peer, holders: Sequence[Peer], adds_up: bool) -> list[bytes]:
+        """The chunks of what one gave to a piece: of our own, or as the first of `holders` shows them that does. Raises
+        TurnedAway."""
+        at, why = self._contributors.index(of), "it is nobody's piece"
+        if (piece, at) in self._signatures:
+            return self._kept[piece, at]
+        for holder in holders:
+            for pause in PAUSES:
+                await trio.sleep(pause)
+                try:
+                    with asking(holder.id, REDUCE_PROTOCOL, FAULTS):
+                        return await self._ask(holder, piece, of, adds_up)
+                except FAULTS as error:
+                    why = f"{holder} shows nothing that {of} gave: {describe(error)}"
+                    if isinstance(error, PeerError):
+                        self._streams.strike(holder.id, str(error))
+                    if isinstance(error, PeerError) or (isinstance(error, TurnedAway) and not error.retry):
+                        break
+        raise TurnedAway(why, retry=False)
+
+    async def _ask(self, holder: Peer, piece: int, of: Peer, adds_up: bool) -> list[bytes]:
+        if self._seals is None:
+            raise TurnedAway("it signs nothing", retry=False)
+        part, digest, found = self._pieces[piece], PartDigest(), list[bytes]()
+        stream = await self._streams.open(holder.id, REDUCE_PROTOCOL)
+        try:
+            reply = await ask(stream, part_request_for(self._task, self._run, self._me.nonce, piece, of, adds_up))
+            if not isinstance(reply, PartReply):
+                raise PeerError("an answer to a PartRequest that is none")
+            room, at = part.room(), 0
+            while at < part.bytes:
+                content = room[: part.end(at) - at]
+                with trio.fail_after(IDLE_SECONDS):
+                    await read_into(stream, content)
+                part.check(content)
+                digest.add(at, content)
+                found.append(bytes(content))
+                at = part.end(at)
+                await trio.lowlevel.checkpoint()
+        finally:
+            stream.socket.close()
+        if not self._seals.is_by(of, self._task, piece, digest.digest(), reply.signature):
+            raise PeerError(f"a part of a sum that {of} has not signed")
+        place = piece, self._contributors.index(of)
+        self._kept[place], self._signatures[place] = found, reply.signature
+        return found
