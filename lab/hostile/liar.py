@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 
 from ftnode.lab.hostile.lies import SHOWN, SUM_FACTORS, SUMS, told
 from ftnode.node.cli.main import main
@@ -17,13 +18,15 @@ from ftnode.protocol.words.types import Handle, Peer
 PROGRAM = "ftnode.lab.hostile.lying_compute"
 
 
-def lying_about_sums(times: float) -> None:
-    """From now on, in this process: of the piece that it adds up."""
+def lying_about_sums(times: float, due: Callable[[], bool] = lambda: True) -> None:
+    """In this process, once it is `due`: of the piece that it adds up."""
     honest = PieceSum._add_up
 
     async def add_up(self: PieceSum) -> None:
         at = self.done
         await honest(self)
+        if not due():
+            return
         numbers = self.piece.chunk(at) * times
         self.content[at : self.done] = self.piece.encode(at, numbers, WHOSE_SUM)
         self.piece.chunk(at)[:] = self.piece.decode(at, self.content[at : self.done])
@@ -60,7 +63,7 @@ def run(arguments: list[str]) -> int:
     except ValueError as error:
         raise SystemExit(str(error)) from None
     if said.what == SUMS:
-        lying_about_sums(SUM_FACTORS[said.lie])
+        lying_about_sums(SUM_FACTORS[said.lie], lambda: said.due(said.begins))
         return main(command)
     if said.what == SHOWN:
         showing_others()

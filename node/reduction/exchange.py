@@ -470,11 +470,14 @@ class Exchange:
         await self._sketch_part(sketch, place, await self.parts.fetch(place, of, (owner,), False))
         return Noted(sketch, [self._range(place)])
 
+    def may_add_up(self, owner: Peer, attempt: Attempt) -> bool:
+        """Others keep what was given to its piece, and the sum is here."""
+        here = self.complete and not self.over and self.task.attempt == attempt
+        return here and self.parts.keeps and owner in self.contributors and owner != self._me
+
     async def add_up_again(self, owner: Peer, key: int, holders: Sequence[Peer]) -> Noted:
         """What one gave to its own piece: the sum that it made, less what all others gave to it, as one of `holders`
-        shows that (rule 42). Raises TurnedAway."""
-        if not (self.complete and self.parts.keeps and owner in self.contributors and owner != self._me):
-            raise TurnedAway("there is no such sum here", retry=False)
+        shows that (rule 42). Only where we `may_add_up`. Raises TurnedAway."""
         from ftnode.node.reduction.sketch import Sketch
 
         place, sketch, square, at = self.contributors.index(owner), Sketch(key), 0.0, 0

@@ -133,7 +133,7 @@ class Reductions:
         """What one gave to its own piece of the stage's sum, as of Exchange, sketched by `key`; None where nobody shows
         all that the others gave to it."""
         exchange = self._exchanges.get(stage)
-        if exchange is None or exchange.task.attempt != attempt or self._nursery is None:
+        if exchange is None or not exchange.may_add_up(owner, attempt) or self._nursery is None:
             answered(None)
             return
         self._nursery.start_soon(self._add_up_again, exchange, owner, key, holders, answered)

@@ -94,6 +94,7 @@ TABLE: Final[dict[str, Shown]] = {
     ),
 }  # fmt: skip
 
+
 def test_every_kind_has_its_tests() -> None:
     assert {*TABLE} == {kind.name for kind in KINDS}
     assert all(shown.holds and shown.planted for shown in TABLE.values())
