@@ -329,12 +329,13 @@ def to_mapping(status: SwarmStatus) -> dict[str, Any]:
 def encode_status(status: SwarmStatus) -> bytes:
     """As `decode_status` takes it: texts and lists within its limits, and of what is larger altogether only the rest,
     without DETAILS. Much of a status is in others' words."""
-    data: bytes = msgpack.packb(_within_limits(status), use_bin_type=True)
+    plain: dict[str, Any] = _within_limits(status)
+    data: bytes = msgpack.packb(plain, use_bin_type=True)
     for name in DETAILS:
         if len(data) <= REPLY_BYTES_MAX:
             break
-        status = replace(status, **{name: ()})
-        data = msgpack.packb(_within_limits(status), use_bin_type=True)
+        plain[name] = ()
+        data = msgpack.packb(plain, use_bin_type=True)
     return data
 
 
