@@ -125,7 +125,7 @@ class Reductions:
         for pause in (0.0, ASK_AGAIN_SECONDS):
             await trio.sleep(pause)
             try:
-                with asking(owner.id, REDUCE_PROTOCOL, FAULTS):
+                with asking(owner.id, REDUCE_PROTOCOL, FAULTS), trio.fail_after(self._patience):
                     found = await exchange.ask_for_part(owner, of)
                 break
             except FAULTS as error:
