@@ -49,6 +49,8 @@ IDLE_SECONDS = 60.0
 WRITE_SECONDS = 10.0
 POLL_SECONDS_MIN = 0.1
 WATCHERS_MAX = 32
+STREAMS_EACH = 4
+"""Of one peer, so that nobody alone keeps all others from looking."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,7 +413,7 @@ def status_handler(snapshot: Callable[[], SwarmStatus]) -> StreamHandler:
     async def handle(_peer: str, stream: trio.SocketStream) -> None:
         await serve_status(stream, encoded)
 
-    return at_most(WATCHERS_MAX, handle)
+    return at_most(WATCHERS_MAX, handle, STREAMS_EACH)
 
 
 async def serve_status(stream: trio.abc.Stream, encoded: Callable[[], bytes]) -> None:
