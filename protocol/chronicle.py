@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from dataclasses import dataclass, replace
 
 from ftnode.protocol.recovery.rungs import LOSSY
@@ -44,6 +45,8 @@ class Chronicle:
         self.commits: dict[int, Commit] = {}
         self.validation: dict[int, float] = {}
         """Step → nats per token."""
+        self._scored: list[int] = []
+        """Its steps, in order."""
         self.unscored = -1
         """The step whose validation, the newest such, gave no finite loss."""
         self.rebuilds: dict[tuple[int, int], Rebuild] = {}
@@ -60,6 +63,7 @@ class Chronicle:
         """What came after that step is not of this run: another lineage goes on, or the swarm went back to disks."""
         self.commits = {step: commit for step, commit in self.commits.items() if step <= after}
         self.validation = {step: loss for step, loss in self.validation.items() if 0 < step <= after}
+        self._scored = sorted(self.validation)
         self.rebuilds = {key: rebuild for key, rebuild in self.rebuilds.items() if key[0] <= after}
         self._holders.clear()
         self._lost.clear()
@@ -123,13 +127,19 @@ class Chronicle:
         return step
 
     def evaluate(self, step: int, loss: float) -> None:
+        if step not in self.validation:
+            insort(self._scored, step)
         self.validation[step] = loss
-        _keep_newest(self.validation, ENTRIES_KEPT)
+        for oldest in self._scored[:-ENTRIES_KEPT]:
+            del self.validation[oldest]
+        del self._scored[:-ENTRIES_KEPT]
 
     def around(self, rebuild: Rebuild) -> tuple[float | None, float | None]:
-        """The last validation loss before a rebuild, and the one of the step that it interrupted."""
-        before = max((step for step in self.validation if step < rebuild.step), default=None)
-        return (None if before is None else self.validation[before]), self.validation.get(rebuild.step)
+        """The last validation loss before a rebuild, and the one of the step that it interrupted. Whoever asks for a
+        status has us look for all of them."""
+        place = bisect_left(self._scored, rebuild.step)
+        before = self.validation[self._scored[place - 1]] if place else None
+        return before, self.validation.get(rebuild.step)
 
     def view(self, view: View) -> None:
         """Remember who lost which stage, for the rebuild that follows."""

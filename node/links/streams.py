@@ -6,6 +6,7 @@ import os
 import select
 import struct
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -55,20 +56,21 @@ def carry_bulk(stream: PeerStream, *, up: bool) -> None:
         stream.carry_bulk(up)
 
 
-def at_most(count: int, handler: StreamHandler) -> StreamHandler:
-    """`handler` for so many streams at a time; those beyond are closed without a word."""
-    busy = 0
+def at_most(count: int, handler: StreamHandler, each: int | None = None) -> StreamHandler:
+    """`handler` for so many streams at a time, and for `each` of one peer; those beyond are closed without a word."""
+    busy = Counter[str]()
 
     async def handle(peer_id: str, stream: trio.SocketStream) -> None:
-        nonlocal busy
-        if busy >= count:
+        if busy.total() >= count or (each is not None and busy[peer_id] >= each):
             await trio.aclose_forcefully(stream)
             return
-        busy += 1
+        busy[peer_id] += 1
         try:
             await handler(peer_id, stream)
         finally:
-            busy -= 1
+            busy[peer_id] -= 1
+            if not busy[peer_id]:
+                del busy[peer_id]
 
     return handle
 

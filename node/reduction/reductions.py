@@ -119,11 +119,12 @@ class Reductions:
     async def _ask_for_part(
         self, exchange: Exchange, owner: Peer, of: Peer, answered: Callable[[Noted | str], None]
     ) -> None:
-        found: Noted | str
-        try:
-            found = await exchange.ask_for_part(owner, of)
-        except TurnedAway as refusal:
-            found = str(refusal)
+        found: Noted | str = f"{owner} shows nothing that {of} gave in time"
+        with trio.move_on_after(self._patience):
+            try:
+                found = await exchange.ask_for_part(owner, of)
+            except TurnedAway as refusal:
+                found = str(refusal)
         answered(found)
 
     def add_up_again(
@@ -143,10 +144,11 @@ class Reductions:
         answered: Callable[[Noted | None], None],
     ) -> None:  # fmt: skip
         found: Noted | None = None
-        try:
-            found = await exchange.add_up_again(owner, key, holders)
-        except TurnedAway as refusal:
-            log.info("what %s made of its piece of stage %d is not seen: %s", owner, exchange.task.stage, refusal)
+        with trio.move_on_after(self._patience):
+            try:
+                found = await exchange.add_up_again(owner, key, holders)
+            except TurnedAway as refusal:
+                log.info("what %s made of its piece of stage %d is not seen: %s", owner, exchange.task.stage, refusal)
         answered(found)
 
     def replace(self, stage: int) -> None:

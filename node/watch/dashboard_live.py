@@ -189,7 +189,10 @@ def beginning(curve: bool) -> HistoryRequest:
 
 
 def after(places: HistoryRequest, told: History) -> HistoryRequest:
-    """Where the next piece begins. Raises PeerError when there shall be more of nothing."""
+    """Where the next piece begins. Raises PeerError when there shall be more of nothing, or it was told before."""
+    pieces = (told.commits, places.commits), (told.validations, places.validations), (told.notes, places.notes)
+    if any(rows and rows[0][0] <= place for rows, place in pieces):
+        raise PeerError("a history that tells again what was told")
     if told.more and not (told.commits or told.validations or told.notes):
         raise PeerError("a history that says that there is more and tells nothing")
     return HistoryRequest(

@@ -22,7 +22,7 @@ import msgpack
 
 from ftnode.node.links.address_cards import bare
 from ftnode.node.links.streams import StreamHandler, at_most
-from ftnode.node.watch.status import Member, serve_requests
+from ftnode.node.watch.status import STREAMS_EACH, Member, serve_requests
 from ftnode.protocol.wire.decoder import Limits, decode
 from ftnode.protocol.wire.frames import clean_reason
 from ftnode.protocol.words.codec import from_plain, shown
@@ -241,4 +241,4 @@ def history_handler(source: Callable[[HistoryRequest], History]) -> StreamHandle
     async def handle(_peer: str, stream: Any) -> None:
         await serve_requests(stream, answer, POLL_SECONDS_MIN)
 
-    return at_most(WATCHERS_MAX, handle)
+    return at_most(WATCHERS_MAX, handle, STREAMS_EACH)

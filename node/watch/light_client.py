@@ -488,14 +488,13 @@ async def _cause(peer: PeerAddress, error: Exception) -> str:
         return f"the name {name_in(peer.addresses[0])} leads nowhere: {failure.strerror}"
     if target is None or target[1] != socket.SOCK_STREAM:
         return (str(error).splitlines() or [""])[0][:160] or type(error).__name__
-    with trio.socket.socket(target[0], target[1]) as probe:
-        try:
-            with trio.fail_after(PROBE_SECONDS):
-                await probe.connect((target[2], target[3]))
-        except OSError as failure:
-            return os.strerror(failure.errno) if failure.errno else str(failure)
-        except trio.TooSlowError:
-            return "no answer"
+    try:
+        with trio.socket.socket(target[0], target[1]) as probe, trio.fail_after(PROBE_SECONDS):
+            await probe.connect((target[2], target[3]))
+    except OSError as failure:  # also where this machine does not speak that version of IP
+        return os.strerror(failure.errno) if failure.errno else str(failure)
+    except trio.TooSlowError:
+        return "no answer"
     return "something answers there, but it is not this peer, or it tells no status"
 
 

@@ -49,18 +49,18 @@ def named(status: SwarmStatus, run: str = "", asked: Sequence[PeerAddress] = ())
 def to_dial(
     members: Iterable[tuple[str, Sequence[str]]], asked: Sequence[PeerAddress]
 ) -> tuple[PeerAddress, ...]:  # fmt: skip
-    """Those of the members, with their addresses, that somebody may send us to (dial_rules.py)."""
+    """Those of the members, with their addresses, that somebody may send us to (dial_rules.py). One that cannot be
+    hides no other."""
     given = [address for peer in asked for address in peer.addresses]
-    texts = [
-        text
-        for peer_id, addresses in members
-        for text in full_addresses(peer_id, [one for one in addresses if may_be_told(one, given)])
-    ]
-    try:
-        return parse_peers(texts)
-    except UserError as error:
-        log.info("a status names an impossible peer: %s", error)
-        return ()
+    texts = list[str]()
+    for peer_id, addresses in members:
+        told = full_addresses(peer_id, [one for one in addresses if may_be_told(one, given)])
+        try:
+            parse_peers(told)
+            texts += told
+        except UserError as error:
+            log.info("a status names an impossible peer: %s", error)
+    return parse_peers(texts)
 
 
 def news(told: Sequence[PeerAddress], asked: Sequence[PeerAddress]) -> list[PeerAddress]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby, islice
 from statistics import median
 
 from ftnode.node.links.address_cards import bare
@@ -42,6 +43,8 @@ PACE_COMMITS = 8
 """Of the newest, for the speed."""
 SILENT_LEASES = 2
 """Who stands by is heard twice per lease."""
+RATE_MAX = 1e12
+"""Tokens a second that are told of. Who is said to compute faster is not as fast."""
 PEERS_MAX = 256
 PEER_ADDRESSES_MAX = 4
 
@@ -101,7 +104,7 @@ def run_status(
         view=view.number,
         state=state,
         waiting=waiting,
-        stages=rows,
+        stages=_of_each_stage(rows, len(view.holders)),
         standbys=tuple(sorted(peer.id for peer in _present(picture, now) if peer not in picture.members)),
         recoveries=_recoveries(picture, around),
         commits=_curve(picture) if curve else (),
@@ -191,8 +194,22 @@ def _eta(picture: Picture) -> float | None:
 def _speed(picture: Picture) -> float | None:
     """Tokens per second over the newest commits."""
     newest = picture.history.newest_commits(PACE_COMMITS)
-    seconds = sum(commit.seconds for commit in newest)
-    return sum(commit.tokens for commit in newest if commit.seconds > 0) / seconds if seconds > 0 else None
+    return _rate(
+        sum(commit.tokens for commit in newest if commit.seconds > 0), sum(commit.seconds for commit in newest)
+    )
+
+
+def _rate(tokens: float, seconds: float) -> float | None:
+    """Tokens per second; None where nothing is known, or said that can be."""
+    return tokens / seconds if tokens < RATE_MAX * seconds else None
+
+
+def _of_each_stage(rows: tuple[StageRow, ...], stages: int) -> tuple[StageRow, ...]:
+    """As many as a status may hold: of a large swarm the first holders of each stage."""
+    if len(rows) <= COMMITS_MAX:
+        return rows
+    groups = (group for _, group in groupby(rows, key=lambda row: row.stage))
+    return tuple(row for group in groups for row in islice(group, COMMITS_MAX // stages))
 
 
 def _convicted(case: Convicted) -> ConvictedRow:
@@ -305,7 +322,7 @@ def _rows(picture: Picture, manifest: Manifest, now: float) -> tuple[StageRow, .
             rows.append(
                 StageRow(
                     stage, peer.id, state, view.epochs[stage], max(0, applied), accumulated, queue, max(0.0, age),
-                    tokens / pace if pace else None,
+                    _rate(tokens, pace),
                 )
             )  # fmt: skip
     return tuple(rows)

@@ -24,7 +24,7 @@ from ftnode.node.home.name_card import read_name
 from ftnode.node.links.side_messages import read_frame, write_frame
 from ftnode.node.links.streams import StreamHandler, at_most
 from ftnode.protocol.wire.decoder import Limits, decode
-from ftnode.protocol.words.codec import reader, shown
+from ftnode.protocol.words.codec import TEXT_MAX, reader, shown
 from ftnode.protocol.words.errors import PeerError
 
 log = logging.getLogger(__name__)
@@ -38,6 +38,10 @@ REPLY_LIMITS = Limits(size=REPLY_BYTES_MAX, entries=256)
 """Later versions may say more."""
 COMMITS_MAX = 600
 """Points of the curve, and entries of any other list; a terminal is narrower."""
+DETAILS = (
+    "commits", "recoveries", "peers", "credits", "copies", "stages", "doubts", "convicted", "summaries", "alarms",
+)  # fmt: skip
+"""What a status does without where it would be too long, in this order."""
 LOSS_MAX = 700.0
 """Beyond, its perplexity is no float any more."""
 IDLE_SECONDS = 60.0
@@ -45,6 +49,8 @@ IDLE_SECONDS = 60.0
 WRITE_SECONDS = 10.0
 POLL_SECONDS_MIN = 0.1
 WATCHERS_MAX = 32
+STREAMS_EACH = 4
+"""Of one peer, so that nobody alone keeps all others from looking."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +329,27 @@ def to_mapping(status: SwarmStatus) -> dict[str, Any]:
 
 
 def encode_status(status: SwarmStatus) -> bytes:
-    return cast(bytes, msgpack.packb(to_mapping(status), use_bin_type=True))
+    """As `decode_status` takes it: texts and lists within its limits, and of what is larger altogether only the rest,
+    without DETAILS. Much of a status is in others' words."""
+    plain: dict[str, Any] = _within_limits(status)
+    data: bytes = msgpack.packb(plain, use_bin_type=True)
+    for name in DETAILS:
+        if len(data) <= REPLY_BYTES_MAX:
+            break
+        plain[name] = ()
+        data = msgpack.packb(plain, use_bin_type=True)
+    return data
+
+
+def _within_limits(value: Any) -> Any:
+    """Plain values, dataclasses by field names."""
+    if isinstance(value, str):
+        return value[:TEXT_MAX]
+    if isinstance(value, tuple):
+        return [_within_limits(item) for item in value[:COMMITS_MAX]]
+    if is_dataclass(value):
+        return {field.name: _within_limits(getattr(value, field.name)) for field in fields(value)}
+    return value
 
 
 def decode_status(data: bytes) -> SwarmStatus:
@@ -387,7 +413,7 @@ def status_handler(snapshot: Callable[[], SwarmStatus]) -> StreamHandler:
     async def handle(_peer: str, stream: trio.SocketStream) -> None:
         await serve_status(stream, encoded)
 
-    return at_most(WATCHERS_MAX, handle)
+    return at_most(WATCHERS_MAX, handle, STREAMS_EACH)
 
 
 async def serve_status(stream: trio.abc.Stream, encoded: Callable[[], bytes]) -> None:

@@ -139,18 +139,18 @@ def choose_path(
     with the head that admits. Requires a view without vacancies.
     """
     chosen: list[Peer] = []
-    heads = view.holders[HEAD]
+    heads, queues = view.holders[HEAD], Counter(peer for path in under_way for peer in path)
     for stage in visited:
         group = view.holders[stage]
         if stage == HEAD and me in group:
-            chosen.append(me)
-            continue
-        if len(group) == 1:
-            chosen.append(group[0])
-            continue
-        queues = Counter(peer for path in (*under_way, chosen) for peer in path)
-        shares = beside(me, heads, group, _paces(heads, HEAD, pace), _paces(group, stage, pace))
-        chosen.append(soonest(group, stage, queues, pace, shares))
+            holder = me
+        elif len(group) == 1:
+            holder = group[0]
+        else:
+            shares = beside(me, heads, group, _paces(heads, HEAD, pace), _paces(group, stage, pace))
+            holder = soonest(group, stage, queues, pace, shares)
+        chosen.append(holder)
+        queues[holder] += 1
     return tuple(chosen)
 
 

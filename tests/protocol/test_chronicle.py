@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -49,6 +51,33 @@ def test_losses_around_a_rebuild() -> None:
     assert chronicle.around(rebuild) == (3.0, None)
     chronicle.evaluate(7, 3.5)
     assert chronicle.around(rebuild) == (3.0, 3.5)
+
+
+class Unwalked(dict[int, float]):
+    def __iter__(self) -> Iterator[int]:
+        raise AssertionError("whoever asks for a status has this looked for once for each rebuild")
+
+
+def test_losses_around_a_rebuild_are_found_among_many_without_a_look_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ftnode.protocol.chronicle.ENTRIES_KEPT", 40)
+    chance, chronicle, known = Random(1), lost(7), dict[int, float]()
+    (rebuild,) = chronicle.rebuilds.values()
+    for number in range(300):
+        step, after = chance.randrange(1, 100), chance.randrange(40, 200)
+        if number % 25:
+            chronicle.evaluate(step, float(number))
+            known[step] = float(number)
+            known = {step: known[step] for step in sorted(known)[-40:]}
+        else:
+            chronicle.forget(after)
+            known = {step: loss for step, loss in known.items() if step <= after}
+        assert chronicle.validation == known
+        chronicle.validation = Unwalked(known)
+        for at in (0, 1, 30, step, 100):
+            before = [known[earlier] for earlier in sorted(known) if earlier < at]
+            told = chronicle.around(replace(rebuild, step=at))
+            assert told == (before[-1] if before else None, known.get(at))
+        chronicle.validation = dict(known)
 
 
 @pytest.mark.parametrize(

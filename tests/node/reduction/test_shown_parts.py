@@ -9,10 +9,12 @@ from dataclasses import replace
 import pytest
 import trio
 
+from ftnode.node.links.side_messages import say
 from ftnode.node.reduction import encoding
 from ftnode.node.reduction.exchange import Noted
 from ftnode.node.reduction.part_seals import PartSeals
 from ftnode.node.reduction.sketch import distance
+from ftnode.node.reduction.wire import PartReply, hear
 from tests.node.reduction.reducing import ATTEMPT, NUMBERS, STAGE, Member, Wires, group, run, task
 from tests.node.reduction.test_checked_parts import CHECK_TOLERANCE, LIES, do_again
 
@@ -185,5 +187,23 @@ def test_nobody_outside_the_group_is_shown_anything() -> None:
         exchange.parts._streams = stranger.reductions._streams
         noted = await shown(stranger, a, b)
         assert isinstance(noted, str) and "not of the group" in noted
+
+    in_a_group(then)
+
+
+def test_who_shows_a_part_too_slowly_is_not_listened_to_without_end() -> None:
+    """Each chunk may come in time, and all of a large piece after days."""
+
+    async def then(wires: Wires, a: Member, b: Member, c: Member) -> None:
+        async def slowly(stream: trio.SocketStream) -> None:
+            await hear(stream)
+            await say(stream, PartReply(bytes(64)))
+            await trio.sleep_forever()
+
+        wires.answers["a"] = slowly
+        del wires.members["a"]
+        c.reductions._patience = 0.1
+        found = await shown(c, a, b)
+        assert isinstance(found, str) and "shows nothing" in found
 
     in_a_group(then)

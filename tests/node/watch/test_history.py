@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -182,6 +183,23 @@ def test_more_of_nothing_is_a_peer_error() -> None:
         after(HistoryRequest(), History("r", "l", "1", more=True))
 
 
+@pytest.mark.parametrize(
+    ("places", "new"),
+    [
+        (HistoryRequest(2, 2, 0), True),
+        (HistoryRequest(3, 2, 0), False),
+        (HistoryRequest(2, 3, 0), False),
+        (HistoryRequest(2, 2, 1), False),
+    ],
+)
+def test_who_tells_the_same_again_and_says_that_there_is_more_is_not_asked_without_end(
+    places: HistoryRequest, new: bool
+) -> None:
+    told = replace(FULL, more=True)
+    with nullcontext() if new else pytest.raises(PeerError):
+        assert after(places, told) == HistoryRequest(4, 3, 1)
+
+
 def test_notes_are_bounded_short_and_printable() -> None:
     notes = NoteLog()
     for number in range(NOTES_KEPT + 7):
@@ -203,6 +221,8 @@ def test_members_that_cannot_be_dialled_are_left_out() -> None:
     )  # fmt: skip
     assert [found.addresses for found in to_dial([(peer, (*good, *elsewhere))], asked)] == [good[:2]]
     assert to_dial([("nobody", good)], asked) == ()
+    odd = "QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N"  # an RSA key's
+    assert [found.peer_id for found in to_dial([("nobody", good), (odd, good), (peer, good)], asked)] == [peer]
     assert to_dial([(peer, good)], ()) == (), "nobody has led us to this machine"
 
 

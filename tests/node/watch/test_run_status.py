@@ -14,13 +14,18 @@ from ftnode.node.watch.old_recoveries import OldRecoveries
 from ftnode.node.watch.peer_latency import Acquaintance
 from ftnode.node.watch.progress import Progress
 from ftnode.node.watch.run_status import Surroundings, look, run_status, undigested_rows
-from ftnode.node.watch.status import RecoveryRow, SwarmStatus, decode_status, encode_status
+from ftnode.node.watch.status import COMMITS_MAX, RecoveryRow, SwarmStatus, decode_status, encode_status
 from ftnode.node.watch.status_table import peer_table, plain_lines
 from ftnode.node.watch.time_use import TimeUse
-from ftnode.protocol.chronicle import BEFORE_US, Rebuild
+from ftnode.protocol.chronicle import BEFORE_US, Chronicle, Rebuild
 from ftnode.protocol.participant import Participant
+from ftnode.protocol.picture import Picture
+from ftnode.protocol.words.codec import TEXT_MAX
+from ftnode.protocol.words.messages import Commit, StageReport
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Peer, Rung, names_of
+from tests.protocol.pictures import picture
+from tests.protocol.situations import NOW, A, B, C, report, view_of
 from tests.sim.host import Host
 from tests.sim.targets import best_view
 from tests.sim.world import World
@@ -316,3 +321,45 @@ def test_who_leads_says_what_it_chose_and_over_what() -> None:
     assert found.plan in line and not any("last plan" in line for line in plain_lines(found))
     other = next(host for host in sim.live() if host is not founder)
     assert status_of(sim, other, progress).plan == ""
+
+
+HEARD = view_of((A,), (B,), (C,))
+LARGEST = chr(0x1F600)
+"""Four bytes of UTF-8."""
+
+
+def told(shown: Picture) -> SwarmStatus:
+    """What a watcher reads of it."""
+    return decode_status(encode_status(run_status(shown, MANIFEST, Surroundings("cpu"), NOW)))
+
+
+@pytest.mark.parametrize("seconds", [5e-324, 1e-300, 0.5])
+def test_no_pace_that_somebody_says_keeps_watchers_from_the_rest(seconds: float) -> None:
+    """Readers refuse what is not finite, and all of a status with it."""
+    reports = {A: report(), B: report(stages=(StageReport(1, "training", 7, 0, 0, 0, seconds),))}
+    chronicle = Chronicle()
+    for step in range(1, 9):
+        chronicle.commit(Commit(step, 1.0, 1000, seconds, False, ()), NOW)
+    found = told(picture(view=HEARD, reports=reports, contacts={A: ()})._replace(history=chronicle))
+    assert found.stages[1].state == "training" and (found.tokens_per_second is None) == (seconds < 0.5)
+    assert (found.stages[1].tokens_per_second is None) == (seconds < 0.5)
+
+
+def test_of_a_large_swarm_a_status_has_holders_of_each_stage() -> None:
+    crowd = [Peer(f"p{number}", 1) for number in range(31 * 20)]
+    groups = [tuple(crowd[31 * stage : 31 * (stage + 1)]) for stage in range(20)]
+    found = told(picture(view=view_of((A,), *groups), contacts={A: ()}))
+    assert {row.stage for row in found.stages} == {*range(21)} and len(found.stages) <= COMMITS_MAX
+    assert [stage.holders for stage in found.summaries] == [1, *[31] * 20]
+
+
+@pytest.mark.parametrize("rebuilds", [1, 256])
+def test_no_words_of_a_leader_keep_watchers_from_the_rest(rebuilds: int) -> None:
+    """It gives its reasons in a Begin: 4 MB of them."""
+    chronicle = Chronicle()
+    for step in range(rebuilds):
+        lost = Rebuild(1, step, Rung.BLEND, 3, A, B, LARGEST * TEXT_MAX, 0.0, None)
+        chronicle.rebuilds[step, 1] = lost
+    found = told(picture(view=HEARD, contacts={A: ()})._replace(history=chronicle))
+    assert found.leader == A.id and len(found.summaries) == 3
+    assert len(found.recoveries) == (1 if rebuilds == 1 else 0)

@@ -207,6 +207,24 @@ def test_too_many_watchers_are_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> No
     on_virtual_time(main)
 
 
+def test_nobody_alone_keeps_others_from_looking() -> None:
+    """It asks now and then, so that its streams stay open."""
+
+    async def main() -> None:
+        handle = status_handler(lambda: FULL)
+        async with trio.open_nursery() as nursery:
+            for _ in range(status_module.WATCHERS_MAX):
+                nursery.start_soon(handle, "greedy", trio.testing.memory_stream_pair()[1])
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(nursery.child_tasks) == status_module.STREAMS_EACH
+            nursery.start_soon(handle, "other", trio.testing.memory_stream_pair()[1])
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(nursery.child_tasks) == status_module.STREAMS_EACH + 1
+            nursery.cancel_scope.cancel()
+
+    on_virtual_time(main)
+
+
 def test_the_table_says_what_matters() -> None:
     text = "\n".join(plain_lines(FULL))
     for wanted in ("tiny", "step 7 of 300", "loss 2.5000", "validation 2.4000", "1,234", "vacant", "blend", "2.5 s"):

