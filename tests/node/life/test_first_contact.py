@@ -34,7 +34,7 @@ class Looks:
 @pytest.mark.parametrize(
     ("others_at", "met_at", "trouble", "seconds", "says"),
     [
-        (None, None, WRONG, 60.0, "nobody is seen, since this clock is an hour off; look whether theirs are right, and let it"),
+        (None, None, WRONG, 60.0, "nobody is seen, since this clock is an hour off; look whether theirs are right"),
         (None, 5.0, "", 60.0, ""),
         (None, None, "", 60.0, "no peer answered within 60 s (A: connection refused); check the address"),
         (None, None, "the directory is away; check the address, that the peer runs, and firewalls in between", 60.0,
