@@ -7,9 +7,11 @@ remembers in order to be part of the directory again before anybody asks.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -56,7 +58,12 @@ URGENT = (STATUS_PROTOCOL, KNOCK_PROTOCOL, PUNCH_PROTOCOL, SEEN_PROTOCOL, WHO_PR
 
 
 def _print_now(line: str) -> None:
-    print(line, flush=True)
+    try:
+        print(line, flush=True)
+    except OSError as error:
+        if error.errno != errno.EIO:  # a terminal that was closed
+            raise
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - stays open for the rest of the process
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +80,8 @@ class Wishes:
 
 
 def run(wishes: Wishes, say: Callable[[str], None] = _print_now) -> int:
-    """Serve until Ctrl-C or SIGTERM; 0 then. Raises UserError when it cannot start or its p2pd dies."""
+    """Serve until Ctrl-C, SIGTERM or, without nohup, the end of its terminal; 0 then. Raises UserError when it cannot
+    start or its p2pd dies."""
     identity = take_identity(wishes.home, BOOTSTRAP_NAME)
     forget_running(wishes.home, identity.peer_id)  # of who had it before and was killed
     try:
@@ -88,7 +96,8 @@ def run(wishes: Wishes, say: Callable[[str], None] = _print_now) -> int:
 
 async def _serve(identity: Identity, wishes: Wishes, say: Callable[[str], None]) -> UserError | None:
     """Errors for the user are returned, since nurseries would wrap them."""
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+    hangup = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, *hangup) as signals:
         async with trio.open_nursery() as nursery:
             note = RunningNote(wishes.home, lambda kind, line: say(line))
             nursery.start_soon(Supervisor(os.environ).run, lambda: state_of(note.last))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
@@ -38,6 +38,14 @@ SAID = frozenset(
 )
 """Kinds of notes that a person is told of."""
 SAID_KEPT = 50
+
+
+COLUMNS = ("stage", "peer", "state", "epoch", "step", "loss", "tokens/s")
+NUMBERS = ("epoch", "step", "loss", "tokens/s")
+SPARED = ("epoch", "tokens/s", "peer", "loss")
+"""Columns that a narrow terminal does without, the first of them soonest."""
+BETWEEN = 3
+"""Cells that a column takes besides its text, at most."""
 
 
 class Screen(Protocol):
@@ -92,6 +100,17 @@ def rows(story: Story) -> list[tuple[str, ...]]:
             figures = known if stage == HEAD and peer == next(iter(group), None) else ("", "")
             found.append((name, who, state_of(story, stage, node), str(view.epochs[stage]), str(applied), *figures))
     return found
+
+
+def fitting(cells: Sequence[Sequence[str]], width: int) -> list[int]:
+    """Numbers of the columns that a terminal of `width` letters can show without cutting them. `cells`: the table, its
+    first row the names."""
+    kept = list(range(len(cells[0])))
+    needed = [max(len(row[column]) for row in cells) + BETWEEN for column in kept]
+    for name in SPARED:
+        if sum(needed[column] for column in kept) > width:
+            kept.remove(cells[0].index(name))
+    return kept
 
 
 def rate(story: Story) -> float:
@@ -200,11 +219,11 @@ class LiveScreen:
         from rich.console import Group
         from rich.table import Table
 
-        table = Table(expand=True, box=SIMPLE_HEAD, header_style="bold")
-        for name in ("stage", "peer", "state"):
-            table.add_column(name)
-        for name in ("epoch", "step", "loss", "tokens/s"):
-            table.add_column(name, justify="right")
-        for row in rows(story):
-            table.add_row(*row, style="red" if row[2] in ("vacant", "fetching") else None)
+        table, found = Table(expand=True, box=SIMPLE_HEAD, header_style="bold"), rows(story)
+        kept = fitting([COLUMNS, *found], self._console.width)
+        for column in kept:
+            table.add_column(COLUMNS[column], justify="right" if COLUMNS[column] in NUMBERS else "left")
+        for row in found:
+            style = "red" if row[2] in ("vacant", "fetching") else None
+            table.add_row(*(row[column] for column in kept), style=style)
         return Group(table, self._progress)

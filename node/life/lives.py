@@ -33,6 +33,7 @@ from ftnode.node.owner.left_note import forget_left
 from ftnode.node.owner.limits import limits_text
 from ftnode.node.owner.line_limits import bandwidth_of
 from ftnode.node.owner.machine_use import MachineUse
+from ftnode.node.owner.running_note import others_beside
 from ftnode.node.owner.systemd import Supervisor, state_of
 from ftnode.node.snapshots.save_request import SnapshotRequests
 from ftnode.node.watch.own_work import summary
@@ -113,6 +114,8 @@ async def _lived(
         nursery.start_soon(owner.listen, signals)
         nursery.start_soon(Supervisor(os.environ).run, lambda: state_of(owner.running_note.last))
         nursery.start_soon(owner.running_note.keep)
+        if beside := others_beside(config.home, identity.peer_id):
+            speaking.say("beside", beside)
         if config.device_why:
             speaking.say("device", config.device_why)
         if given := limits_text(config.limits):

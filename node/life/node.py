@@ -34,7 +34,7 @@ from ftnode.node.home.identity import Identity, verify
 from ftnode.node.home.name_card import NameCard, sign_name
 from ftnode.node.life.bottom_line import BottomLine
 from ftnode.node.life.departure import Departure
-from ftnode.node.life.first_contact import nobody_met
+from ftnode.node.life.first_contact import believable, nobody_met
 from ftnode.node.life.hand_over_time import too_slow
 from ftnode.node.life.observer import Observer
 from ftnode.node.life.snapshot_setup import copies_bytes, known_snapshots, roll_book, saver_for
@@ -436,8 +436,9 @@ class Node:
     async def _give_up_alone(self) -> None:
         """Nobody to start from for --timeout is an error that a person can mend."""
         failure = await nobody_met(
-            self.config.timeout, self.reachability, lambda: self._met_somebody, lambda: self._last_trouble
-        )
+            self.config.timeout, self.reachability, lambda: self._met_somebody, lambda: self._last_trouble,
+            self.observer.clock_trouble,
+        )  # fmt: skip
         if failure is not None:
             self._fail(failure)
 
@@ -571,6 +572,7 @@ class Node:
         remember_peers(self.config.home, [full for peer in peers for full in gate.presentable(peer)])
 
     def _on_directory(self, event: Directory | DirectoryLost) -> None:
+        event = believable(event, self.observer.clock_trouble())
         if isinstance(event, Directory):
             event = self.book.admitted(event)
         if isinstance(event, DirectoryLost):

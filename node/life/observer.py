@@ -138,6 +138,10 @@ class Observer:
             log.info("no look at the connections: %s", error)
         return self.status(curve=False).peers
 
+    def clock_trouble(self) -> str:
+        """By how much our clock is off, where it is so far that nobody is seen by the directory; else empty."""
+        return self._clocks.too_far(self._acquaintances.known.values())
+
     def close(self) -> None:
         """Write what has happened since the last look."""
         self.book.write()

@@ -10,7 +10,8 @@ from typing import Final
 
 import trio
 
-from ftnode.node.owner.join_options import RUNNING_FOLDER, Running, note_running
+from ftnode.node.home.identity import is_taken
+from ftnode.node.owner.join_options import RUNNING_FOLDER, Running, note_running, running_nodes
 
 log = logging.getLogger(__name__)
 
@@ -49,3 +50,15 @@ class RunningNote:
                     "note", f"cannot write to {where}: {error.strerror}; it goes on, but status, health and pause "
                     "of this machine know less of this node until that can be written"
                 )  # fmt: skip
+
+
+def others_beside(home: Path, peer: str) -> str:
+    """A line for who starts a volunteer in a home where others run, maybe without knowing of them; empty for none."""
+    found = [one for one in running_nodes(home) if one.run and one.peer != peer and is_taken(home, one.peer)]
+    if not found:
+        return ""
+    which = ", ".join(f"{one.peer} (process {one.pid})" for one in found)
+    verb = (
+        "another volunteer of this home runs" if len(found) == 1 else f"{len(found)} other volunteers of this home run"
+    )
+    return f"{verb}, {which}; this is one more, and they share the machine; ftnode leave --peer PEERID ends one of them"

@@ -15,6 +15,12 @@ class ClockNews:
         self._seconds_max = seconds_max
         self._told = False
 
+    def too_far(self, known: Iterable[Acquaintance]) -> str:
+        """By how much our clock is off, where that is so far that their records are none to us, nor ours to them; ""
+        where it is not, or nobody tells the time."""
+        offset = median([each.clock for each in known if each.clock is not None])
+        return f"this machine's clock is {offset}" if offset is not None and offset.off > self._seconds_max else ""
+
     def look(self, known: Iterable[Acquaintance]) -> str:
         """What to say now; "" for nothing. A wrong clock is said once, and so is that it is right again."""
         offset = median([each.clock for each in known if each.clock is not None])

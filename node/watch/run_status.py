@@ -223,11 +223,11 @@ def _convicted(case: Convicted) -> ConvictedRow:
 def _summaries(
     picture: Picture, around: Surroundings, rows: tuple[StageRow, ...], state: str, waiting: str, now: float
 ) -> tuple[StageSummary, ...]:
-    newest = picture.history.newest_commits(PACE_COMMITS)
+    took = [commit.seconds for commit in picture.history.newest_commits(PACE_COMMITS) if commit.seconds > 0]
     circumstances = Circumstances(
         waiting=waiting,
         finished=state == "finished",
-        step_seconds=median(commit.seconds for commit in newest) if newest else None,
+        step_seconds=median(took) if took else None,
         silence_seconds=picture.settings.lease_seconds,
         heard=frozenset(peer.id for peer in picture.watched),
         refused=frozenset(peer.id for peer in picture.signs.refused) if state == "finished" else frozenset(),

@@ -169,7 +169,7 @@ def test_it_tells_the_name_that_it_was_given(tmp_path: Path) -> None:
     trio.run(main)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_it_stops_when_asked_at_once(number: signal.Signals, tmp_path: Path) -> None:
     async def main() -> None:
         async with trio.open_nursery() as nursery:
@@ -181,6 +181,23 @@ def test_it_stops_when_asked_at_once(number: signal.Signals, tmp_path: Path) -> 
             await gone(children)
 
     trio.run(main)
+
+
+def test_it_ends_with_its_terminal_as_when_it_is_asked(tmp_path: Path) -> None:
+    """What it would say then nobody can read."""
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "ftnode.node.cli", "bootstrap", "--listen", "/ip4/127.0.0.1/tcp/0"]
+    with subprocess.Popen(
+        [*command, "--home", str(tmp_path), "--metrics", "none"], stdin=theirs, stdout=theirs, stderr=subprocess.PIPE
+    ) as process:
+        os.close(theirs)
+        said = b""
+        while b"to join:" not in said:
+            said += os.read(ours, 4096)
+        os.close(ours)
+        process.send_signal(signal.SIGHUP)
+        assert process.communicate(timeout=20) == (None, b"") and process.returncode == 0
+    assert running_nodes(tmp_path) == () and list((tmp_path / "running").iterdir()) == []
 
 
 async def told(ear: trio.socket.SocketType) -> str:

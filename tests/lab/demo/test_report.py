@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from ftnode.lab.audit.audit import Findings, audit
 from ftnode.lab.demo.baselines import Baselines
@@ -12,7 +14,7 @@ from ftnode.lab.demo.demo import Outcome, summary
 from ftnode.lab.demo.kills import Planned, plan_kills
 from ftnode.lab.demo.pictures import draw_loss, origin, smooth
 from ftnode.lab.demo.report import SURVIVORS, Kill, build_report, recover, vacancies_healed
-from ftnode.lab.demo.screen import Sayer, rows, state_of
+from ftnode.lab.demo.screen import COLUMNS, SPARED, LiveScreen, Sayer, fitting, rows, state_of
 from ftnode.lab.traces.story import Story, first_commits
 from ftnode.node.driver.trace import TraceWriter, read_trace
 from ftnode.protocol.words.errors import UserError
@@ -110,6 +112,21 @@ def test_the_table_shows_who_holds_what(story: Story) -> None:
     assert [row[3:5] for row in rows(story)] == [("0", "4"), ("0", "4"), ("2", "4"), ("0", "4")]
     assert [row[5] for row in rows(story)] == ["1.250", "", "", ""]
     assert state_of(story, 1, story.holder(1)) == "ended"
+
+
+@pytest.mark.parametrize(("width", "left_out"), [(80, ()), (50, ("epoch", "tokens/s")), (40, SPARED[:3]), (20, SPARED)])
+def test_a_narrow_terminal_leaves_columns_out_and_cuts_none(
+    width: int, left_out: tuple[str, ...], story: Story
+) -> None:
+    cells = [COLUMNS, *rows(story)]
+    assert [COLUMNS[column] for column in fitting(cells, width)] == [one for one in COLUMNS if one not in left_out]
+    screen = LiveScreen(9, to_stderr=False)
+    screen._console = Console(width=width, file=io.StringIO(), force_terminal=True)
+    screen._console.print(screen._picture(story))
+    *table, _bar = screen._console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    shown = "\n".join(table)
+    assert "…" not in shown or width == 20
+    assert all((name in shown) == (name not in left_out) for name in ("epoch", "peer", "tokens/s", "loss"))
 
 
 def test_what_every_node_says_is_said_once(story: Story) -> None:

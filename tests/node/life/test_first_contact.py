@@ -10,12 +10,16 @@ import pytest
 import trio
 
 from ftnode.node.home.identity import take_identity
-from ftnode.node.life.first_contact import nobody_met
+from ftnode.node.life.first_contact import believable, nobody_met
 from ftnode.node.links.addresses import PeerAddress
 from ftnode.node.links.reachability import Reachability
+from ftnode.protocol.words.events import Directory, DirectoryLost
 from tests.node.life.departing import passes, run
 from tests.node.links.linked_node import limited
 from tests.node.links.test_relay import peer, where
+from tests.protocol.situations import VIEW
+
+WRONG = "nobody is seen by a clock that is so far off"
 
 
 @dataclass
@@ -30,6 +34,7 @@ class Looks:
 @pytest.mark.parametrize(
     ("others_at", "met_at", "trouble", "seconds", "says"),
     [
+        (None, None, WRONG, 60.0, "nobody is seen, since this clock is an hour off; look whether theirs are right"),
         (None, 5.0, "", 60.0, ""),
         (None, None, "", 60.0, "no peer answered within 60 s (A: connection refused); check the address"),
         (None, None, "the directory is away; check the address, that the peer runs, and firewalls in between", 60.0,
@@ -47,8 +52,9 @@ def test_it_waits_for_somebody_only_while_somebody_may_come(
             if others_at is not None:
                 nursery.start_soon(found, looks, others_at)
             failure = await nobody_met(
-                60.0, looks, lambda: met_at is not None and trio.current_time() >= met_at, lambda: trouble
-            )
+                60.0, looks, lambda: met_at is not None and trio.current_time() >= met_at, lambda: trouble,
+                lambda: "this clock is an hour off" if trouble == WRONG else "",
+            )  # fmt: skip
         assert trio.current_time() == seconds
         assert str(failure).startswith(says) if says else failure is None
         assert failure is None or failure.exit_code == 69
@@ -58,6 +64,14 @@ def test_it_waits_for_somebody_only_while_somebody_may_come(
         looks.only_others.set()
 
     run(main)
+
+
+def test_an_empty_directory_proves_nothing_to_a_clock_that_is_far_off() -> None:
+    """Else the run would be founded a second time beside the one that goes on."""
+    empty, somebody = Directory((), ()), Directory((), (VIEW,))
+    assert believable(empty, "an hour off") == DirectoryLost(WRONG)
+    for event, clock in ((empty, ""), (somebody, "an hour off"), (DirectoryLost("away"), "an hour off")):
+        assert believable(event, clock) is event
 
 
 def test_another_peer_at_each_address_is_known_at_the_first_look(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from ftnode.node.manifests.book import ManifestBook
 from ftnode.node.manifests.namesakes import namesakes_line
 from ftnode.node.manifests.presets import PRESETS
 from ftnode.node.owner.announcements import Speaking
-from ftnode.protocol.words.events import Directory
+from ftnode.protocol.words.events import Directory, DirectoryLost
 from tests.node.directory.signers import Signer, signer
 
 TINY = PRESETS["tiny"]
@@ -63,7 +63,8 @@ def test_nothing_is_said_of_other_names_of_our_own_run_or_without_an_answer() ->
 
 def test_a_notice_of_somebody_else_ends_no_node_and_keeps_nothing_from_the_core(tmp_path: Path, caplog: Any) -> None:
     caplog.set_level(logging.INFO)
-    heard: list[Directory] = []
+    heard: list[Directory | DirectoryLost] = []
+    trouble = ""
 
     class Core:
         deliver = staticmethod(heard.append)
@@ -71,12 +72,16 @@ def test_a_notice_of_somebody_else_ends_no_node_and_keeps_nothing_from_the_core(
     class Found:
         link = Notices(notice(A, "f" * 64))
 
+    class Clock:
+        clock_trouble = staticmethod(lambda: trouble)
+
     class Config:
         manifest, home, peers = TINY, tmp_path, ()
 
     async def main() -> None:
+        nonlocal trouble
         beginning: Any = node_module.Node.__new__(node_module.Node)
-        beginning.config, beginning.driver, beginning.directory = Config, Core, Found
+        beginning.config, beginning.driver, beginning.directory, beginning.observer = Config, Core, Found, Clock
         beginning.book = ManifestBook(TINY, "", tmp_path, lambda newer: None)
         beginning.speaking, beginning.failure, beginning._met_somebody = Speaking(False), None, False
         async with trio.open_nursery() as nursery:
@@ -86,6 +91,9 @@ def test_a_notice_of_somebody_else_ends_no_node_and_keeps_nothing_from_the_core(
                 assert heard[-1:] == [Directory((), ())], "at once: nobody waits for the look"
                 await trio.testing.wait_all_tasks_blocked()
         assert beginning.failure is None
+        trouble = "this machine's clock is an hour off"
+        beginning._on_directory(Directory((), ()))
+        assert isinstance(heard.pop(), DirectoryLost), "by such a clock nobody is seen, whoever is there"
 
     trio.run(main)
     assert len(heard) == 3 and caplog.text.count("somebody announces another run") == 1

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import trio
 
+from ftnode.node.home.identity import BOOTSTRAP_NAME, take_identity
 from ftnode.node.owner.join_options import RUNNING_FOLDER, Running, forget_running, note_running, running_nodes
-from ftnode.node.owner.running_note import RunningNote
+from ftnode.node.owner.running_note import RunningNote, others_beside
 from tests.node.life.departing import Life, run
 
 NODE = Running(os.getpid(), "me", "run", ())
@@ -74,3 +75,20 @@ def test_the_swarm_hears_that_it_goes_before_the_disk_does() -> None:
 
     run(scenario)
     assert heard == [["Ctrl-C"], ["pauses, a game"]]
+
+
+def test_who_starts_a_second_volunteer_in_a_home_is_told_of_the_first(tmp_path: Path) -> None:
+    """Not of a meeting point, and not of one that has ended, whose number another process has now."""
+    first, second, point = take_identity(tmp_path), take_identity(tmp_path), take_identity(tmp_path, BOOTSTRAP_NAME)
+    try:
+        note_running(tmp_path, Running(os.getpid(), point.peer_id, "", ()))
+        note_running(tmp_path, Running(os.getpid(), second.peer_id, "run", ()))
+        assert others_beside(tmp_path, second.peer_id) == ""
+        note_running(tmp_path, Running(os.getpid(), first.peer_id, "run", ()))
+        told = others_beside(tmp_path, second.peer_id)
+        assert told.startswith(f"another volunteer of this home runs, {first.peer_id} (process {os.getpid()}); this is")
+        assert "2 other volunteers of this home run, " in others_beside(tmp_path, "third")
+    finally:
+        for identity in (first, second, point):
+            identity.release()
+    assert others_beside(tmp_path, "third") == ""

@@ -24,6 +24,12 @@ def test_a_wrong_clock_is_said_once_and_again_when_it_is_right() -> None:
     assert "ahead of" in news.look(known(-3600.0)), "and when it goes wrong anew"
 
 
+def test_a_clock_so_far_off_that_records_are_none_is_told_from_one_that_is_only_wrong() -> None:
+    news = ClockNews(10.0)
+    assert news.too_far(known()) == news.too_far(known(9.0, -9.0)) == news.too_far(known(3600.0, 0.0, 0.1)) == ""
+    assert news.too_far(known(-3600.0)) == "this machine's clock is 3600.0 s ahead of the peers' (±0.1 s)"
+
+
 def test_one_wrong_peer_among_three_is_not_believed() -> None:
     assert ClockNews(10.0).look(known(3600.0, 0.0, 0.1)) == ""
     assert ClockNews(10.0).look(known(3600.0, 0.0)) == ClockNews(10.0).look(known(0.0, -3600.0)) == ""

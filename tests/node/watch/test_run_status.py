@@ -125,6 +125,20 @@ def test_one_commit_tells_nothing_of_the_time_left() -> None:
     assert found[-1].eta_seconds is not None and found[-1].eta_seconds > 0
 
 
+def test_one_commit_tells_nothing_of_how_long_a_step_takes() -> None:
+    """Nor does anything stall then: a leader's first commit took no time, since there was none before."""
+    sim, progress = world(5), Progress()
+    while progress.commit is None:
+        sim.run(sim.now + 0.05)
+        if best_view(sim) is not None:
+            look(leader(sim).participant.picture, progress, sim.now)
+    assert progress.commit[0] == 1
+    for stage in range(SETTINGS.stage_count):
+        progress.stages[stage] = (1, sim.now)
+    sim.now += 2.5
+    assert "takes 0.0 s" not in "\n".join(plain_lines(status_of(sim, leader(sim), progress)))
+
+
 def test_who_is_in_the_swarm() -> None:
     sim = world(5)
     progress = train(sim, None, 60.0, step=5)
