@@ -13,8 +13,9 @@ import os
 import signal
 import sys
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Callable, Collection, Hashable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,6 +45,7 @@ from ftnode.node.watch.peer_latency import WHO_PROTOCOL, who_handler
 from ftnode.node.watch.status import STATUS_PROTOCOL, Member, Speaker, SwarmStatus, status_handler
 from ftnode.node.watch.versions import VERSION
 from ftnode.protocol.words.errors import UserError
+from ftnode.protocol.words.site import implied_site
 
 log = logging.getLogger(__name__)
 
@@ -208,29 +210,60 @@ class MeetingPoint:
         while True:
             await self.link.up.wait()
             try:
-                self._learn(await read_statements(self.link, RUNS_KEY, int(time.time() * 1000)))
+                notices = await read_statements(self.link, RUNS_KEY, int(time.time() * 1000))
+                self._learn(notices, await self._seen())
             except DirectoryDown as error:
                 log.info("no look at the runs: %s", error)
             await trio.sleep(LOOK_SECONDS)
 
-    def _learn(self, notices: list[Statement]) -> None:
-        members, met_before = members_of(notices), _where(self.members)
+    async def _seen(self) -> dict[str, str]:
+        """Whom we are connected to, each with its network."""
+        ends = defaultdict[str, list[str]](list)
+        with suppress(P2pdError):
+            for peer_id, address in await self.p2pd.connections():
+                ends[peer_id].append(address)
+        return {peer_id: implied_site(addresses) for peer_id, addresses in ends.items()}
+
+    def _learn(self, notices: list[Statement], seen: Mapping[str, str]) -> None:
+        shown = {member.peer for member in self.members}
+        members, met_before = members_of(notices, seen, shown), _where(self.members)
         self.members = members
         if _where(members) != met_before:
             met = [PeerAddress(member.peer, member.addresses[:2]) for member in members]
             remember_peers(self.home, [text for peer in met for text in self.p2pd.gate.presentable(peer)])
 
 
-def members_of(notices: Iterable[Statement]) -> tuple[Member, ...]:
-    """Who takes part in a run, and where; the newest words of WORDS_PER_RUN of each run go along."""
+def members_of(
+    notices: Iterable[Statement], seen: Mapping[str, str], shown: Collection[str] = ()
+) -> tuple[Member, ...]:
+    """Who takes part in a run, and where; the newest words of WORDS_PER_RUN of each run go along.
+
+    Where there are more than MEMBERS_MAX, networks take turns, and runs within each. `seen`: the network of everybody
+    that we are connected to, by its PeerId. All others are one, since anybody can name addresses. `shown`: who was told
+    of before, and so goes before others of its network.
+    """
     told: Counter[str] = Counter()
     found = []
-    for notice in sorted(notices, key=lambda one: -one.sequence)[:MEMBERS_MAX]:
-        if isinstance(notice.body, RunNotice) and notice.body.addresses:
-            words = notice.body.words if told[notice.run] < WORDS_PER_RUN else ""
-            told[notice.run] += bool(words)
-            found.append(Member(notice.run, notice.body.name, notice.peer.id, notice.body.addresses, words))
+    every = [notice for notice in notices if isinstance(notice.body, RunNotice) and notice.body.addresses]
+    every.sort(key=lambda one: (one.peer.id not in shown, -one.sequence))
+    every = _in_turns(every, lambda one: (seen.get(one.peer.id), one.run))
+    every = _in_turns(every, lambda one: seen.get(one.peer.id))
+    for notice in sorted(every[:MEMBERS_MAX], key=lambda one: -one.sequence):
+        assert isinstance(notice.body, RunNotice)
+        words = notice.body.words if told[notice.run] < WORDS_PER_RUN else ""
+        told[notice.run] += bool(words)
+        found.append(Member(notice.run, notice.body.name, notice.peer.id, notice.body.addresses, words))
     return tuple(sorted(found, key=lambda member: member.peer))
+
+
+def _in_turns(notices: Iterable[Statement], kind: Callable[[Statement], Hashable]) -> list[Statement]:
+    """The first of each kind, then the second of each, and so on."""
+    rank: Counter[Hashable] = Counter()
+    ranked = []
+    for notice in notices:
+        ranked.append((rank[kind(notice)], notice))
+        rank[kind(notice)] += 1
+    return [notice for _, notice in sorted(ranked, key=lambda one: one[0])]
 
 
 def _where(members: Iterable[Member]) -> list[tuple[str, tuple[str, ...]]]:

@@ -18,7 +18,7 @@ import trio
 
 from ftnode.node.directory.link import CALL_SECONDS, Dialer, DirectoryDown, DirectoryLink
 from ftnode.node.directory.record_store import check, key_hash
-from ftnode.node.directory.records import Claim, RunNotice, Statement, key_of, next_sequence, sign_record
+from ftnode.node.directory.records import Claim, RunNotice, Statement, claimants, key_of, next_sequence, sign_record
 from ftnode.node.home.identity import Sign, verify
 from ftnode.node.links.address_cards import bare
 from ftnode.node.links.addresses import PeerAddress
@@ -109,9 +109,10 @@ class SwarmDirectory:
             self._put(Claim(claim.stages, presence.addresses, claim.view))
 
     def publish_view(self, view: View | None) -> None:
-        """Keep the view's certificate and our claim to our stages of it alive; a view that we left is withdrawn."""
+        """Keep the view's certificate and our claim to our stages of it alive, where we are one of those that do; a
+        view that we left is withdrawn."""
         me = self.membership.peer
-        if view is None or me not in view.members():
+        if view is None or me not in claimants(view):
             self._bodies.pop(Claim, None)  # what stands there expires
             return
         presence = self._bodies.get(Presence)

@@ -1,7 +1,8 @@
 """Signed records of the directory: who is there, which view is in force, which runs exist.
 
 A record is one peer's statement about itself, signed with the key that its PeerId is. It travels as msgpack
-`[statement, signature]`, where `statement` is the canonical encoding of a `Statement`. The DHT around it proves
+`[statement, signature]`, where `statement` is the canonical encoding of a `Statement`, and that of a claim is packed by
+zlib. The signature is of what is not packed. The DHT around it proves
 nothing: every reader verifies every record again, by the same function as the peers that store it.
 
 The key of a record is a function of its content (`key_of`), the subkey is the signer, the expiry is signed. So a
@@ -10,6 +11,7 @@ record fits into exactly one place of the DHT for exactly one span of time, whoe
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from typing import cast
 
@@ -25,8 +27,10 @@ from ftnode.protocol.words.types import Peer
 from ftnode.protocol.words.view import View
 
 RECORD_BYTES_MAX = 16 * 1024
+PAYLOAD_BYTES_MAX = 3 * RECORD_BYTES_MAX
+"""What a record may hold when it is unpacked. A view names each member twice, so zlib makes it shorter by that much."""
 ENVELOPE_LIMITS = Limits(size=RECORD_BYTES_MAX, depth=2, items=2, text=RECORD_BYTES_MAX)
-STATEMENT_LIMITS = Limits(size=RECORD_BYTES_MAX)
+STATEMENT_LIMITS = Limits(size=PAYLOAD_BYTES_MAX)
 LIFETIME_MS_MAX = int(LIFETIME_SECONDS_MAX * 1000)
 CLOCK_SKEW_MS_MAX = 10_000
 """How far ahead of ours a signer's clock may be. A record of such a peer outlives the 90 s by as much at most."""
@@ -34,6 +38,10 @@ SIGNATURE_BYTES = 64
 ADDRESSES_MAX = 16
 ADDRESS_BYTES_MAX = 256
 NAME_BYTES_MAX = 64
+CLAIMANTS_MAX = 16
+"""A key has room for 64 records of the largest size."""
+ZLIB_MARK = b"\x78"
+"""zlib's first byte. A statement begins with that of a list."""
 RUNS_KEY = "ftnode/2/runs"
 """The one key that is known to somebody who knows no run: a bootstrap peer, or `ftnode status` that asks it."""
 
@@ -42,7 +50,7 @@ RUNS_KEY = "ftnode/2/runs"
 class Claim:
     """A holder's hint: it serves `stages` of `view` and can be reached at `addresses` (multiaddrs without /p2p).
 
-    The whole view travels along, so that each claim is also a copy of the certificate (rule 14).
+    The whole view travels along, so that each claim is also a copy of the certificate (rule 14). Some members claim.
     """
 
     stages: tuple[int, ...]
@@ -80,7 +88,14 @@ def key_of(run: str, kind: type) -> str:
     with what a record says, as that of the protocol does whose messages say the same (STEP_PROTOCOL)."""
     if kind is RunNotice:
         return RUNS_KEY
-    return f"ftnode/3/{'presence' if kind is Presence else 'view'}/{run}"
+    return f"ftnode/3/presence/{run}" if kind is Presence else f"ftnode/4/view/{run}"
+
+
+def claimants(view: View) -> frozenset[Peer]:
+    """Members that write claims: the leader, voters, and others. Each claim has all members in it, so that those of all
+    would be as large as their square."""
+    every = dict.fromkeys((view.leader, *view.voters, *view.members()))
+    return frozenset([*every][:CLAIMANTS_MAX])
 
 
 def next_sequence(previous: int, now_ms: int) -> int:
@@ -91,15 +106,17 @@ def next_sequence(previous: int, now_ms: int) -> int:
 def sign_record(statement: Statement, sign: Sign) -> bytes:
     """The record as it travels. Raises ValueError when it is too big to be stored by anybody."""
     payload = encode_canonical(statement)
-    record = cast(bytes, msgpack.packb([payload, sign(payload)], use_bin_type=True))
-    if len(record) > RECORD_BYTES_MAX:
+    packed = zlib.compress(payload, 9) if isinstance(statement.body, Claim) else payload
+    record = cast(bytes, msgpack.packb([packed, sign(payload)], use_bin_type=True))
+    if len(record) > RECORD_BYTES_MAX or len(payload) > PAYLOAD_BYTES_MAX:
         raise ValueError(f"a directory record of {len(record)} bytes exceeds {RECORD_BYTES_MAX}")
     return record
 
 
 def read_record(record: bytes, now_ms: int, verify: Verify) -> Statement:
     """The statement in a record that is well-formed, in time, about its signer and truly signed. Raises PeerError."""
-    payload, signature = _read_envelope(record)
+    packed, signature = _read_envelope(record)
+    payload = _unpacked(packed)
     statement = cast(Statement, from_plain(Statement, decode(payload, STATEMENT_LIMITS)))
     if encode_canonical(statement) != payload:
         raise PeerError("a record that is not in its canonical encoding")
@@ -118,6 +135,20 @@ def _read_envelope(record: bytes) -> tuple[bytes, bytes]:
         case [bytes(payload), bytes(signature)] if len(signature) == SIGNATURE_BYTES:
             return payload, signature
     raise PeerError("a record is not [statement, signature]")
+
+
+def _unpacked(payload: bytes) -> bytes:
+    """Of what is packed, at most PAYLOAD_BYTES_MAX are made."""
+    if not payload.startswith(ZLIB_MARK):
+        return payload
+    unpacker = zlib.decompressobj()
+    try:
+        found = unpacker.decompress(payload, PAYLOAD_BYTES_MAX)
+    except zlib.error:
+        raise PeerError("a record that is packed wrongly") from None
+    if not unpacker.eof or unpacker.unused_data:
+        raise PeerError("a record that is packed wrongly, or too large")
+    return found
 
 
 def _check_time(statement: Statement, now_ms: int) -> None:

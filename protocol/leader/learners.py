@@ -21,7 +21,7 @@ from ftnode.protocol.liveness.deadlines import Deadline
 from ftnode.protocol.planning.changes import Choice, in_short
 from ftnode.protocol.situation import ClearTimer, Outcome, Situation
 from ftnode.protocol.step.routes import neighbours
-from ftnode.protocol.wire.admission import GROUP_MAX
+from ftnode.protocol.wire.admission import GROUP_MAX, HOLDINGS_MAX
 from ftnode.protocol.words.messages import Answer, Begin, Heartbeat
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.types import Peer, names_of
@@ -152,7 +152,7 @@ class Learners:
         out = self._forget_lost(s)
         begin = self.progress.begin
         busy = bool(self.losses) or not all(self.view.holders) or s.proposing
-        if begin is None or not begin.training or busy:
+        if begin is None or not begin.training or busy or self._full(s):
             return out
         standbys = [presence for presence in s.presences.values() if self.stands_by(s, presence)]
         self._noticed = {presence.peer: self._noticed.get(presence.peer, s.now) for presence in standbys}
@@ -192,8 +192,15 @@ class Learners:
             else:
                 self._unfit.clear()
                 self._ask_for(s, out, presence, found)
-            if outlook.costs.work > WORK_MAX or len(s.members) + len(self.learners) >= GROUP_MAX:
+            if outlook.costs.work > WORK_MAX or len(s.members) + len(self.learners) >= GROUP_MAX or self._full(s):
                 return
+
+    def _full(self, s: Situation) -> bool:
+        """A view could have more places than may be (rule 2), when all members vote, lost stages have a holder, and one
+        more peer learns every stage. Whoever takes the place of a leaver makes no more of them."""
+        voters = len(s.members) + len(self.learners)
+        places = sum(max(1, len(group)) for group in self.view.holders) + len(self.learners) + voters
+        return places + 2 * len(self.view.holders) > HOLDINGS_MAX
 
     def _crowded(self, s: Situation, peer: Peer) -> list[int]:
         """Stages in which its crowd would have the majority of a group that has others (rule 44)."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import string
+import zlib
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +18,7 @@ from ftnode.node.directory.records import (
     Claim,
     RunNotice,
     Statement,
+    claimants,
     key_of,
     next_sequence,
     read_record,
@@ -25,6 +28,8 @@ from ftnode.node.home.identity import verify
 from ftnode.protocol.words.codec import encode_canonical
 from ftnode.protocol.words.errors import PeerError
 from ftnode.protocol.words.records import Presence
+from ftnode.protocol.words.types import Peer
+from ftnode.protocol.words.view import Lineage, View
 from tests.node.directory.signers import NOW_MS, RUN, Signer, presence, signer, view
 
 A, B = signer(1), signer(2)
@@ -108,18 +113,60 @@ def test_random_bytes_are_a_peer_error() -> None:
             read_record(chance.randbytes(chance.randrange(200)), NOW_MS, verify)
 
 
+def crowd(count: int) -> tuple[Signer, View]:
+    """One of so many members, which share eight stages, with names and lives of the usual length."""
+    chance, who = random.Random(count), signer(1)
+    names = ["".join(chance.choices(string.ascii_letters + string.digits, k=44)) for _ in range(1, count)]
+    peers = (who.peer, *(Peer(f"12D3KooW{name}", chance.getrandbits(63)) for name in names))
+    holders = tuple(peers[stage::8] for stage in range(8))
+    return who, View(RUN, Lineage("l" * 32, 0, 8), 5, "d" * 64, peers[0], holders, peers, (1,) * 8, "test")
+
+
+@pytest.mark.parametrize("bug", [False, True])
+@pytest.mark.parametrize("count", [50, 200, 300])
+def test_the_view_of_a_large_swarm_fits_into_a_claim(count: int, bug: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug: it is not packed."""
+    if bug:
+        monkeypatch.setattr(zlib, "compress", lambda data, level: data)
+    who, found = crowd(count)
+    body = Claim(found.stages_of(who.peer), ("/ip4/192.0.2.1/tcp/31337",) * 4, found)
+    if bug and count > 50:
+        with pytest.raises(ValueError, match="exceeds"):
+            who.record(body)
+    else:
+        assert read_record(who.record(body), NOW_MS, verify).body == body
+
+
 def test_what_is_too_big_is_neither_signed_nor_read() -> None:
-    crowd = [signer(number) for number in range(1, 200)]
+    who, found = crowd(512)
     with pytest.raises(ValueError, match="exceeds"):
-        crowd[0].record(Claim((0,), (), view(*crowd)))
+        who.record(Claim(found.stages_of(who.peer), (), found))
     with pytest.raises(PeerError, match="exceeds"):
         read_record(bytes(RECORD_BYTES_MAX + 1), NOW_MS, verify)
 
 
-def test_a_swarm_of_fifty_fits() -> None:
-    crowd: list[Signer] = [signer(number) for number in range(1, 51)]
-    body = Claim((0,), ("/ip4/192.0.2.1/tcp/31337",) * 4, view(*crowd))
-    assert read_record(crowd[0].record(body), NOW_MS, verify).body == body
+@pytest.mark.parametrize(
+    "packed",
+    [
+        zlib.compress(bytes(10_000_000), 9),
+        zlib.compress(b"x" * 1000)[:-1],
+        zlib.compress(b"x" * 1000) + b"more",
+        b"\x78nonsense",
+    ],
+    ids=["a bomb", "cut off", "more", "nonsense"],
+)
+def test_what_unpacks_to_more_or_not_at_all_is_refused(packed: bytes) -> None:
+    assert len(packed) < RECORD_BYTES_MAX
+    with pytest.raises(PeerError, match="packed wrongly"):
+        read_record(msgpack.packb([packed, A.sign(packed)]), NOW_MS, verify)
+
+
+def test_few_members_claim_and_the_leader_is_one() -> None:
+    _, found = crowd(200)
+    asked = claimants(replace(found, leader=found.voters[150]))
+    assert len(asked) == 16 and found.voters[150] in asked and asked <= {*found.members()}
+    alone = replace(found, voters=found.voters[:1])
+    assert len(claimants(alone)) == 16 and len(claimants(view(A, B))) == 2
 
 
 def test_keys_are_of_a_run_except_the_index_of_runs() -> None:

@@ -153,6 +153,6 @@ def test_a_meeting_point_hands_on_the_newest_words_of_few() -> None:
         peer = Peer(f"p{number}", 1)
         return Statement(RUN, peer, number, number + 1, RunNotice("tiny", ("/ip4/192.0.2.1/tcp/1",), f"w{number}"))
 
-    members = members_of(map(notice, range(1, 6)))
+    members = members_of(map(notice, range(1, 6)), {})
     assert [member.peer for member in members] == ["p1", "p2", "p3", "p4", "p5"]
     assert [member.words for member in members if member.words] == ["w4", "w5"] and WORDS_PER_RUN == 2

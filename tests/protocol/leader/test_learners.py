@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ftnode.protocol.leader import learners
 from ftnode.protocol.leader.leader_memory import QUIET_TIMES, LeaderMemory, Learner
 from ftnode.protocol.leader.learners import Learners
 from ftnode.protocol.leader.losses import Losses
@@ -14,6 +15,7 @@ from ftnode.protocol.leader.progress import ViewProgress
 from ftnode.protocol.leader.replica_moves import ReplicaMoves
 from ftnode.protocol.liveness.deadlines import Deadline
 from ftnode.protocol.situation import ClearTimer, MakeOffer, Outcome, Remember, SetTimer
+from ftnode.protocol.wire import admission
 from ftnode.protocol.wire.admission import GROUP_MAX
 from ftnode.protocol.words.effects import Note
 from ftnode.protocol.words.messages import Answer, Begin, Commit, Ready, StageReport, StageResult
@@ -25,6 +27,7 @@ BASE, ATTEMPT = Version(7, "c7", Attempt(2, 9)), Attempt(3, 1)
 CROWDED = view_of((A,), (B,), (B,))
 """B holds two stages, so that somebody is to learn one of them."""
 BEAT = SETTINGS.heartbeat_seconds
+E = Peer("e", 1)
 
 
 def begun(training: bool = True) -> Begin:
@@ -85,6 +88,32 @@ def test_nobody_is_asked(capacity: int, why: str, changes: dict[str, Any]) -> No
         if "unheard" in changes:
             del s.liveness.heard[D]
         assert not any(isinstance(each, MakeOffer) for each in role.beat(s)), why
+
+
+@pytest.mark.parametrize("bug", [False, True])
+def test_nobody_is_asked_whose_places_would_make_a_view_that_is_refused(
+    bug: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With bounds of any size. The planted bug: members are counted, and places are not."""
+    if bug:
+        monkeypatch.setattr(Learners, "_full", lambda self, s: False)
+    asked, refused = 0, 0
+    for bound in range(6, 30):
+        for module in (learners, admission):
+            monkeypatch.setattr(module, "HOLDINGS_MAX", bound)
+        role, presences = learning(CROWDED), standby(D, 1) | standby(E, 1)
+        for now in (NOW, NOW + BEAT):
+            s = situation(view=CROWDED, presences=presences, now=now)
+            if any(isinstance(each, MakeOffer) for each in role.beat(s)):
+                asked += 1
+                holders = tuple(
+                    group + tuple(peer for learnt, peer in role.learners if learnt == stage)
+                    for stage, group in enumerate(CROWDED.holders)
+                )
+                joined = replace(CROWDED, holders=holders)
+                everybody = replace(joined, voters=joined.members())
+                refused += not admission.well_formed(everybody, SETTINGS)
+    assert asked and bool(refused) is bug
 
 
 @pytest.mark.parametrize(
