@@ -99,18 +99,13 @@ def capacity_of(
     head: bool = False,
 ) -> int:  # fmt: skip
     """How many stages fit into the free memory, `hold` at most, beside the head where `head` says that it may come.
-    `copies_bytes` (of the manifest): copies of others' stages, per stage held and once.
-
-    Of several stages the last one leaves room for one more state: what is lent is frozen, what was lent is tried, and a
-    sum waits for weights (decision 0066). One stage alone is held without that, and lends and tries as far as it can.
-    """
+    `copies_bytes` (of the manifest): copies of others' stages, per stage held and once."""
     needed = stage_bytes(ready, live_activations)
     if needed <= 0:
         return hold
     each, once = copies_bytes
     room = int(ready["memory_free"]) - once - (head_bytes(ready) if head else 0)
-    first, all_but_one_state = room // (needed + each), (room - int(ready["stage_bytes"])) // (needed + each)
-    return max(0, min(hold, max(min(first, 1), all_but_one_state)))
+    return max(0, min(hold, room // (needed + each)))
 
 
 def activations_at_once(

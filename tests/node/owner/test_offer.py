@@ -32,13 +32,12 @@ def offered(*devices: dict[str, Any], hold: int = EVERY, up: float = 0.0, manife
 @pytest.mark.parametrize(
     ("free", "hold", "stages", "limited_by"),
     [
-        ((STAGE * (EVERY + 1),), EVERY, EVERY, ""),
-        ((STAGE * EVERY,), EVERY, EVERY - 1, MEMORY),
-        ((STAGE * 3,), EVERY, 2, MEMORY),
-        ((STAGE * 3,), 1, 1, HOLD),
-        ((STAGE * 3,), 2, 2, HOLD),
+        ((STAGE * EVERY,), EVERY, EVERY, ""),
+        ((STAGE * 2,), EVERY, 2, MEMORY),
+        ((STAGE * 2,), 1, 1, HOLD),
+        ((STAGE * 2,), 2, 2, HOLD),
         ((STAGE, STAGE), EVERY, 2, MEMORY),
-        ((STAGE * (EVERY + 1), STAGE), EVERY, EVERY, ""),
+        ((STAGE * EVERY, STAGE), EVERY, EVERY, ""),
         ((STAGE - 1,), EVERY, 0, MEMORY),
     ],
 )
