@@ -33,7 +33,7 @@ def planner(
     home: str | None,
 ) -> int:  # fmt: skip
     """The planner against ReCycle, Oobleck, Bamboo and CheckFree in Odyssey's simulation of failures and in 20 other
-    settings; unequal volunteers; FlexiTrain's tables. Up to 20 minutes. The estimate itself against real swarms."""
+    settings; unequal volunteers; FlexiTrain's tables. Up to 30 minutes. The estimate itself against real swarms."""
     from ftnode.lab.planner.planner import Asked, run
 
     return run(Asked(seeds, hours, failures, away, only, whole_path(out) if out else None, as_json))

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import click
 
-from ftnode.lab.planner import estimator, flexitrain, memory, moving, reachable, volunteers
+from ftnode.lab.planner import estimator, flexitrain, locations, memory, moving, reachable, volunteers
 from ftnode.lab.planner.odyssey import figures, of_seed, text
 from ftnode.lab.planner.pictures import draw_all
 from ftnode.lab.planner.setting import Setting
@@ -26,6 +26,8 @@ PARTS: Final = ("odyssey", "settings", "volunteers", "flexitrain")
 these together."""
 CHURN_HOURS: Final = 4.0
 CHURN_SEEDS: Final = 4
+SUMS: Final = {"sums_with_each_step": True, "without_sums": False}
+"""Of gradients: what churn is measured with."""
 DRAWS: Final = 4
 """Of volunteers, for each seed of the others."""
 MONTHS: Final = 40
@@ -95,15 +97,20 @@ def _volunteers(asked: Asked, kept: Kept) -> dict[str, Any]:
         kept("draw", (20, seed, volunteers.ASKED), partial(volunteers.of_draw, 20, seed))
         for seed in range(DRAWS * asked.seeds)
     ]
-    hours = min(asked.hours, CHURN_HOURS)
+    hours, seeds = min(asked.hours, CHURN_HOURS), range(min(asked.seeds, CHURN_SEEDS))
     churn = {
-        what: [
-            kept("churn", (hours, seed, sums), partial(volunteers.of_churn, seed, hours, sums))
-            for seed in range(min(asked.seeds, CHURN_SEEDS))
-        ]
-        for what, sums in (("sums_with_each_step", True), ("without_sums", False))
+        what: [kept("churn", (hours, seed, sums), partial(volunteers.of_churn, seed, hours, sums)) for seed in seeds]
+        for what, sums in SUMS.items()
     }
-    return {"volunteers": volunteers.figures(draws, churn, hours)}
+    delays = locations.line_delays()
+    located = {
+        what: [
+            kept("locations", (hours, seed, sums, delays), partial(volunteers.of_churn, seed, hours, sums, delays))
+            for seed in seeds
+        ]
+        for what, sums in SUMS.items()
+    }
+    return {"volunteers": volunteers.figures(draws, churn, located, hours)}
 
 
 def _flexitrain(asked: Asked, kept: Kept) -> dict[str, Any]:
@@ -196,8 +203,11 @@ def _volunteers_text(found: Mapping[str, Any]) -> list[str]:
         f"{found['over_equal_stages']:.2f} times equal stages on the mean, {found['worst_draw']:.2f} at worst; "
         f"{found['over_fastest_first']:.2f} where the fastest come first",
     ]
-    for what, one in found["churn"].items():
-        lines.append(f"churn, {what.replace('_', ' ')}: {one['less_time_than_swarm']:.0%} less time than SWARM's rules")
+    for where, churn in (("churn", found["churn"]), ("churn at ten locations", found["churn"]["locations"])):
+        lines += [
+            f"{where}, {what.replace('_', ' ')}: {churn[what]['less_time_than_swarm']:.0%} less time than SWARM's rules"
+            for what in SUMS
+        ]
     return lines
 
 

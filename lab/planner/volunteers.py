@@ -7,7 +7,7 @@ tokens. Tensors have 4 bits for each of a quarter of the coordinates, as `ftnode
 Sums of gradients have 8 bits.
 
 Devices are drawn with equal chances from DEVICES, lines log-uniformly from 10 to 200 Mbit/s up, with three times as
-much down, and 30 ms from one home to another.
+much down, and 30 ms from one home to another, or what locations.py says.
 
 Peak rates are dense FP16 with FP32 sums as NVIDIA publishes them, two times FP32 on these cards; those of laptops are
 at 110 W, by https://hmc-tech.com/gpu/nvidia-geforce-rtx-4060-laptop-110w-vs-nvidia-geforce-rtx-3060-laptop-80w and the
@@ -23,6 +23,7 @@ from random import Random
 from statistics import mean
 from typing import Any, Final
 
+from ftnode.lab.planner import locations
 from ftnode.lab.planner.arrangements import Arrangement
 from ftnode.lab.planner.own import Planner
 from ftnode.lab.planner.policies import Answer, Ladder, from_checkpoint, left_of
@@ -220,18 +221,33 @@ class Rebalanced(Ladder):
         return super().answer(setting, before, change, there, until)
 
 
-def of_churn(seed: int, hours: float, sums: bool) -> dict[str, float]:
-    """Microbatches of the planner and of SWARM's rules, with 20 volunteers who leave 50 % an hour and are back after
-    twelve minutes. The head is left out. `sums`: of gradients, with each step. SWARM has the number of stages that does
-    most in the whole course."""
-    volunteers = drawn(20, Random(seed))
+def spread(volunteers: Sequence[Volunteer], delays: Sequence[float]) -> list[Volunteer]:
+    """Their lines have these delays in turn, in seconds; as they are, where there are none."""
+    if not delays:
+        return [*volunteers]
+    return [
+        replace(one, line=replace(one.line, delay_seconds=delays[number % len(delays)]))
+        for number, one in enumerate(volunteers)
+    ]
+
+
+def churning(seed: int, hours: float, sums: bool, delays: Sequence[float] = ()) -> Setting:
+    """20 volunteers who leave 50 % an hour and are back after twelve minutes. The head is left out. `sums`: of
+    gradients, with each step; `delays`: as in spread()."""
+    volunteers = spread(drawn(20, Random(seed)), delays)
     fastest = min(one.device.layer_seconds for one in volunteers)
     kinds = tuple(Kind(one.device.layer_seconds / fastest, one.device.layers, one.line) for one in volunteers)
-    setting = Setting(
+    return Setting(
         machines=20, hours=hours, failures_an_hour=0.5, away_hours=0.2, layers=LAYERS, microbatches=MICROBATCHES,
         forward_seconds=fastest / 3, backward_seconds=2 * fastest / 3, layer_bytes=4 * LAYER_PARAMETERS,
         tensor_bytes=TENSOR.forward, sum_bytes=LAYER_PARAMETERS if sums else 0, kinds=kinds,
     )  # fmt: skip
+
+
+def of_churn(seed: int, hours: float, sums: bool, delays: Sequence[float] = ()) -> dict[str, float]:
+    """Microbatches of the planner and of SWARM's rules, all as in churning(). SWARM has the number of stages that does
+    most in the whole course."""
+    setting = churning(seed, hours, sums, delays)
     events = changes(setting, Random(seed))
     rivals = {
         f"swarm, {stages} stages": simulated(replace(setting, pipeline=stages), Rebalanced(), events).microbatches
@@ -241,9 +257,12 @@ def of_churn(seed: int, hours: float, sums: bool) -> dict[str, float]:
 
 
 def figures(
-    draws: Sequence[dict[str, Any]], churn: Mapping[str, Sequence[dict[str, float]]], hours: float
-) -> dict[str, Any]:
-    """`over_equal_stages`: the mean of the draws' ratios; `churn`: by what was counted."""
+    draws: Sequence[dict[str, Any]], churn: Mapping[str, Sequence[dict[str, float]]],
+    located: Mapping[str, Sequence[dict[str, float]]], hours: float,
+) -> dict[str, Any]:  # fmt: skip
+    """`over_equal_stages`: the mean of the draws' ratios; `churn`: by what was counted; `located`: the same, at ten
+    locations."""
+    at_locations = locations.figures() | {what: _churned(seeds, hours) for what, seeds in located.items()}
     good = [one for one in draws if one["tokens_a_second"]]
     ratios = [one["tokens_a_second"] / one["equal"] for one in good]
     return {
@@ -251,7 +270,7 @@ def figures(
         "worst_draw": min(ratios),
         "over_equal_stages_asked_once": mean(one["asked_once"] / one["equal"] for one in good),
         "over_fastest_first": mean(one["tokens_a_second"] / one["fastest_first"] for one in good),
-        "churn": {what: _churned(seeds, hours) for what, seeds in churn.items()},
+        "churn": {what: _churned(seeds, hours) for what, seeds in churn.items()} | {"locations": at_locations},
         "draws": list(draws),
     }
 
