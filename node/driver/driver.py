@@ -268,9 +268,9 @@ class Driver:
             case fx.KeepRoll(roll):
                 if self.rolls is not None and self._nursery is not None:
                     self._nursery.start_soon(self.rolls.keep, roll)
-            case fx.KeepConvicted(case):
+            case fx.KeepConvicted():
                 if self.liars is not None and self._nursery is not None:
-                    self._nursery.start_soon(self.liars.keep, case)
+                    self._nursery.start_soon(self.liars.keep, effect)
             case fx.ShowOrder(peer):
                 self.show_manifest(peer.id)
             case fx.AskOrder(peer):

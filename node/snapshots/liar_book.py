@@ -2,7 +2,8 @@
 
 Whatever convinced this node is written at once, and told to the core when the node begins again. What is read passes
 what words from the network pass: sizes, shapes, and the signatures of those who said it. What does not is left out, and
-the log says so. They are public, and all nodes of a home share them.
+the log says so. They are public, and all nodes of a home share them. Beside each case stands what the run had come to
+when a node here heard of it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +24,7 @@ from ftnode.protocol.leader.convictions import liar_of, newest_of
 from ftnode.protocol.leader.leader_memory import CONVICTED_MAX
 from ftnode.protocol.wire.admission import sensible_words
 from ftnode.protocol.words.codec import from_plain, to_plain
+from ftnode.protocol.words.effects import KeepConvicted
 from ftnode.protocol.words.errors import PeerError
 from ftnode.protocol.words.events import Event, Remembered
 from ftnode.protocol.words.messages import Convicted
@@ -43,30 +46,34 @@ class LiarBook:
         self._home, self._name = home, f"{run}.json"
         self._settings, self._seals, self._deliver = settings, seals, deliver
         self._writing = trio.CapacityLimiter(1)
-        self._kept: tuple[Convicted, ...] = ()
+        self._kept: tuple[KeepConvicted, ...] = ()
 
     def tell(self) -> None:
         """What lies there, when the node begins."""
-        self._kept = self._read()
+        self._kept = self.read()
         if self._kept:
-            self._deliver(Remembered(self._kept))
+            self._deliver(Remembered(tuple(each.case for each in self._kept)))
 
-    async def keep(self, case: Convicted) -> None:
+    async def keep(self, found: KeepConvicted) -> None:
         """On the disk, as it is now. When the disk refuses, only this life knows."""
-        sealed = self._seals.sealed(case)
+        sealed = self._seals.sealed(found.case)
+        assert isinstance(sealed, Convicted)
         in_thread: Any = trio.to_thread.run_sync  # the stubs of trio-typing do not know that option
         try:
-            await in_thread(self._write, sealed, limiter=self._writing)
+            await in_thread(self._write, replace(found, case=sealed), limiter=self._writing)
         except OSError as error:
-            log.warning("that %s lied is not kept for the next start: %s", liar_of(case), error)
+            log.warning("that %s lied is not kept for the next start: %s", liar_of(found.case), error)
 
-    def _write(self, case: Convicted) -> None:
+    def _write(self, found: KeepConvicted) -> None:
         with folder_of(self._home, FOLDER) as folder, locked(self._home / FOLDER):
-            self._kept = newest_of([*self._kept, *self._read(), case])
+            known = [*self._kept, *self.read(), found]
+            first = {each.case: each for each in reversed(known)}
+            self._kept = tuple(first[case] for case in newest_of(each.case for each in known))
             text = json.dumps([to_plain(each) for each in self._kept])
             write_file(self._home, folder, self._name, text + "\n", sync=True)
 
-    def _read(self) -> tuple[Convicted, ...]:
+    def read(self) -> tuple[KeepConvicted, ...]:
+        """What lies there and convicts somebody, each signature verified."""
         path = self._home / FOLDER / self._name
         try:
             if path.stat().st_size > BYTES_MAX:
@@ -79,16 +86,16 @@ class LiarBook:
         except (OSError, ValueError, RecursionError) as error:
             log.warning("who was found to lie is not known from before: %s cannot be used: %s", path, error)
             return ()
-        cases = [case for each in found[-CONVICTED_MAX:] if (case := self._verified(each)) is not None]
-        if left_out := min(len(found), CONVICTED_MAX) - len(cases):
+        kept = [each for plain in found[-CONVICTED_MAX:] if (each := self._verified(plain)) is not None]
+        if left_out := min(len(found), CONVICTED_MAX) - len(kept):
             log.warning("%d of the words about liars in %s are not used: not what was signed", left_out, path)
-        return tuple(cases)
+        return tuple(kept)
 
-    def _verified(self, plain: object) -> Convicted | None:
+    def _verified(self, plain: object) -> KeepConvicted | None:
         """None for what nobody has signed, and for what convicts nobody."""
         try:
-            case: Convicted = from_plain(Convicted, plain)
-            self._seals.check(case.accuser, case)
+            kept: KeepConvicted = from_plain(KeepConvicted, plain)
+            self._seals.check(kept.case.accuser, kept.case)
         except PeerError:
             return None
-        return case if sensible_words(case, self._settings) and liar_of(case) is not None else None
+        return kept if sensible_words(kept.case, self._settings) and liar_of(kept.case) is not None else None

@@ -114,7 +114,7 @@ def run_status(
         trouble=around.trouble,
         undigested=around.undigested,
         cut_off=picture.cut_off,
-        convicted=tuple(_convicted(case) for case in picture.convicted[::-1]),
+        convicted=tuple(convicted_row(case) for case in picture.convicted[::-1]),
         doubts=tuple(DoubtRow(each.peer.id, each.stage, each.step, each.reason) for each in picture.doubts[::-1]),
         summaries=_summaries(picture, around, rows, state, waiting, now),
         peers=peers,
@@ -195,7 +195,8 @@ def _speed(picture: Picture) -> float | None:
     return sum(commit.tokens for commit in newest if commit.seconds > 0) / seconds if seconds > 0 else None
 
 
-def _convicted(case: Convicted) -> ConvictedRow:
+def convicted_row(case: Convicted) -> ConvictedRow:
+    """What signed words say, for people."""
     liar, said = liar_of(case), case.accusation
     reason = said.reason if liar == said.giver else f"said that another one lies, who does not: {said.reason}"
     return ConvictedRow(

@@ -69,6 +69,12 @@ def is_proof(sealed: tuple[SealedTensor, ...]) -> bool:
     return first == second and one != other
 
 
+def _committed(s: Situation, view: View) -> int:
+    """The newest committed step; -1 where no step of our lineage tells us, as when we have just come."""
+    begin = s.own.begin
+    return s.highest_step if s.member and begin is not None and begin.lineage == view.lineage.id else -1
+
+
 class Convictions:
     """What one peer has seen, and shows to its leader."""
 
@@ -124,7 +130,8 @@ class Convictions:
     def _believe(self, s: Situation, out: Outcome, liar: Peer, case: Convicted) -> None:
         if not self._memory.convict(liar.id, case):
             return
-        out.append(KeepConvicted(case))
+        assert s.view is not None
+        out.append(KeepConvicted(case, _committed(s, s.view), s.view.lineage.order))
         said = case.accusation
         names = ", ".join(str(judge) for judge, _ in case.verdicts)
         text = f"{liar} lied in step {said.step}: {case.accuser} and {names} have signed what they saw ({said.reason})"

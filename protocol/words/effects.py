@@ -344,6 +344,10 @@ class KeepConvicted:
     """Keep these words about a liar on the disk. The next life is told of them (Remembered)."""
 
     case: Convicted
+    committed: int = -1
+    """The newest committed step when we heard them; -1: we took part in none, and could not tell."""
+    order: int = 0
+    """The number of the author's order to roll back that our lineage had followed by then."""
 
 
 @dataclass(frozen=True, slots=True)

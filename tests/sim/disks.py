@@ -20,7 +20,7 @@ from tests.sim.checks import Violation, hopeless
 from tests.sim.compute import Weights
 
 if TYPE_CHECKING:
-    from ftnode.protocol.words.effects import Install
+    from ftnode.protocol.words.effects import Install, KeepConvicted
     from tests.sim.host import Host
     from tests.sim.world import World
 
@@ -104,9 +104,9 @@ class Disks:
             self.rolls[host.peer.id] = with_roll(self.rolls.get(host.peer.id, ()), roll)
             self.world.deliver(host, Rolls(self.rolls[host.peer.id]))
 
-    def keep_convicted(self, host: Host, case: Convicted) -> None:
+    def keep_convicted(self, host: Host, kept: KeepConvicted) -> None:
         """A moment later it is on the disk."""
-        self.world.at(self.world.now + 0.01, self._convicted_kept, (host, case))
+        self.world.at(self.world.now + 0.01, self._convicted_kept, (host, kept.case))
 
     def _convicted_kept(self, host: Host, case: Convicted) -> None:
         if host.alive:

@@ -491,7 +491,7 @@ CARRY_OUT: dict[type[fx.Effect], Callable[[World, Host, Any], None]] = {
     fx.Send: World._send, fx.Dial: World._dial, fx.Know: World._know, fx.Compute: World._task, fx.Apply: World._apply,
     fx.Discard: World._discard, fx.Release: World._release, fx.Forget: World._forget, fx.Stop: World._stop,
     fx.KeepRoll: lambda world, host, effect: world.disks.keep_roll(host, effect.roll),
-    fx.KeepConvicted: lambda world, host, effect: world.disks.keep_convicted(host, effect.case),
+    fx.KeepConvicted: lambda world, host, effect: world.disks.keep_convicted(host, effect),
     fx.ShowOrder: lambda world, host, effect: world.show_order(host, effect.peer),
     fx.AskOrder: lambda world, host, effect: world.ask_order(host, effect.peer),
     fx.Save: lambda world, host, effect: world.disks.save(host, effect.stages),

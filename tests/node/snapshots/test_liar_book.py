@@ -15,6 +15,7 @@ from ftnode.node.home.identity import peer_id_of
 from ftnode.node.links.seals import Seals
 from ftnode.node.snapshots.liar_book import BYTES_MAX, FOLDER, LiarBook
 from ftnode.protocol.leader.convictions import liar_of
+from ftnode.protocol.words.effects import KeepConvicted
 from ftnode.protocol.words.events import Event, Remembered
 from ftnode.protocol.words.messages import Convicted, Judge, Poisoned, Verdict
 from ftnode.protocol.words.settings import Settings
@@ -52,7 +53,7 @@ def known(home: Path) -> list[str]:
 
 def keep(home: Path, *liars: str) -> Path:
     for liar in liars:
-        trio.run(book(home, []).keep, words(liar))
+        trio.run(book(home, []).keep, KeepConvicted(words(liar), 6, 2))
     return home / FOLDER / f"{RUN}.json"
 
 
@@ -61,6 +62,12 @@ def test_what_is_kept_is_signed_and_there_after_another_start(tmp_path: Path) ->
     path = keep(tmp_path, "x", "y", "x")
     assert known(tmp_path) == [str(Peer("x", 1)), str(Peer("y", 1))]
     assert '""' not in path.read_text(), "each word is signed"
+
+
+def test_beside_a_case_stands_when_it_was_first_heard(tmp_path: Path) -> None:
+    keep(tmp_path, "x")
+    trio.run(book(tmp_path, []).keep, KeepConvicted(words("x"), 90, 5))
+    assert [(kept.committed, kept.order) for kept in book(tmp_path, []).read()] == [(6, 2)]
 
 
 def spoil(path: Path, change: Any) -> None:
@@ -80,7 +87,7 @@ def _no_shape(found: Any) -> None:
 
 
 def _a_word_less(found: Any) -> None:
-    found[0][2] = []
+    found[0][0][2] = []
 
 
 def _nobody_guilty(found: Any) -> None:

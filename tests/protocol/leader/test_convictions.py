@@ -10,8 +10,11 @@ import pytest
 from ftnode.protocol.leader.cases import Case
 from ftnode.protocol.leader.convictions import Convictions, against, liar_of, newest_of
 from ftnode.protocol.leader.leader_memory import CONVICTED_MAX, LeaderMemory
-from ftnode.protocol.words.messages import Convicted, Judge, Poisoned, Verdict
-from ftnode.protocol.words.types import Attempt, Peer
+from ftnode.protocol.words.effects import KeepConvicted
+from ftnode.protocol.words.messages import Convicted, Judge, Poisoned, Seal, SealedTensor, Verdict
+from ftnode.protocol.words.types import Attempt, Direction, Peer
+from tests.protocol import situations
+from tests.protocol.beginnings import begun
 
 A, B, C, D, E = (Peer(name, 1) for name in "abcde")
 SAID = Poisoned("line", 3, 7, Attempt(3, 2), 1, -1, "it is 1 of its size away", B, 1.0)
@@ -78,6 +81,19 @@ def test_of_each_liar_one_case_is_kept_and_the_newest_liars() -> None:
     wrong = [replace(each, verdicts=((C, Verdict(Judge.of(each.accuser, SAID, B), False, "")),)) for each in many]
     assert newest_of([case(c=None), case(c=True), case(c=True, d=True)]) == (case(c=True),)
     assert newest_of(wrong) == (*wrong[2:],)
+
+
+def test_what_is_kept_says_what_the_run_had_come_to() -> None:
+    """Two tensors can be signed later, for any step. Who hears of them then writes that down."""
+    liar = situations.B
+    both = tuple(SealedTensor(0, 1, Direction.FORWARD, liar, Seal(digest, "")) for digest in ("one", "other"))
+    told = Convicted(situations.A, replace(SAID, step=1, giver=liar), (), both)
+    view = replace(situations.VIEW, lineage=replace(situations.VIEW.lineage, order=4))
+    past, step = situations.Past(newest_step=900), begun(lineage=view.lineage.id)
+    for held, committed in ((situations.Held(begin=step), 900), (situations.Held(), -1)):
+        s = situations.situation(view=view, history=past, own=held)
+        out = Convictions(LeaderMemory()).on_convicted(s, liar, told)
+        assert [effect for effect in out if isinstance(effect, KeepConvicted)] == [KeepConvicted(told, committed, 4)]
 
 
 def test_who_signed_that_the_liar_is_one() -> None:
