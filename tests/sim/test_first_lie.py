@@ -40,7 +40,7 @@ def test_members_that_were_there_saw_the_lie_by_the_word_of_most() -> None:
         lies(world, host, turned)
         assert gone_from(world, host) == [str(host.peer)]
     assert {liar_of(kept.case) for _, kept in found} == {host.peer}
-    assert {peer for peer, kept in found if was_seen(kept)} == others
+    assert {peer for peer, kept in found if was_seen(kept)} >= others
 
 
 def test_members_that_were_there_saw_two_signed_tensors() -> None:
