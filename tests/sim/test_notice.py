@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ftnode.protocol.holder.own_departure import HandedOver
 from ftnode.protocol.leader import leavers
 from ftnode.protocol.recovery.rungs import LOSSY
 from ftnode.protocol.recovery.short_notice import HandOver, what_to_hand_over
@@ -44,8 +45,8 @@ class Taken:
     within: float
     transfer: float
     """Seconds that a block stage takes."""
-    told: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-    """Its own word at its end: handed over, under way, left out."""
+    told: HandedOver
+    """Its own word at its end."""
     notes: list[str]
 
     def order(self) -> tuple[int, ...]:
@@ -128,8 +129,8 @@ def objection(found: Taken) -> str:
     blocks = [stage for stage in order if stage in found.handed_over]
     if blocks != order[: len(blocks)]:
         return f"handed over {blocks}, where the order of worth is {order}"
-    over, way, out = found.told
-    if {*over} - found.handed_over or {*out} - found.lost or {*over, *way, *out} != {*found.had}:
+    over, way, out, gone, _ = found.told
+    if {*over} - found.handed_over or {*out, *gone} - found.lost or {*over, *way, *out, *gone} != {*found.had}:
         return f"it says {found.told}, where {found.handed_over} were handed over and {found.lost} lost"
     room = found.within - settings.lease_seconds - settings.heartbeat_seconds
     sure = int(room // (found.transfer + 2 * settings.heartbeat_seconds + STEP_SECONDS)) - (HEAD in found.had) * 5

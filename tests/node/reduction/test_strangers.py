@@ -7,7 +7,7 @@ import trio
 import trio.testing
 
 from ftnode.node.links.side_messages import say
-from ftnode.node.reduction import exchange, reductions
+from ftnode.node.reduction import reductions, wire
 from ftnode.node.reduction.wire import ReduceRequest, hear
 from ftnode.protocol.wire.frames import Refusal
 from ftnode.protocol.wire.length_prefix import framed
@@ -71,7 +71,7 @@ def test_an_answer_that_nobody_thought_of_is_a_strike_and_the_reduction_goes_on(
         return await hear(stream)
 
     async def main(wires: Wires) -> None:
-        monkeypatch.setattr(exchange, "hear", odd)
+        monkeypatch.setattr(wire, "hear", odd)
         a, b = wires.member("a"), wires.member("b")
         a.accumulate(0), b.accumulate(1)
         for member in (a, b):

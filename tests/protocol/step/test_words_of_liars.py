@@ -96,7 +96,7 @@ class Step:
             case ms.Boundary():
                 self.carry_out(self.work.on_boundary(sender, word, self.handle()))
             case ms.Show():
-                self.carry_out(self.work.on_show(sender, word))
+                self.carry_out(self.work.showing.on_show(sender, word))
             case ms.WasGiven():
                 self.carry_out(self.work.on_given(sender, word))
             case ms.Stored():
