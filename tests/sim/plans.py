@@ -158,10 +158,12 @@ class MidPlan:
         if self.wanted is None or before is None:
             return
         having = {one.peer: one.compute.weights for one in self.world.hosts}
+        here = {one.peer for one in self.world.live()}
         for stage, (was, now) in enumerate(zip(before.holders, view.holders, strict=True)):
             self.came.update((stage, peer) for peer in {*now} - {*was})
             keeps = any(peer in was or stage in having[peer] for peer in now)
-            if was and not keeps and stage not in self._alone:
+            had = any(peer in here and stage in having[peer] for peer in was)
+            if had and not keeps and stage not in self._alone:
                 self.lost.append(f"{was} held stage {stage}, and {view} has lost it")
 
     def settle(self) -> None:
