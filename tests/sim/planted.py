@@ -149,6 +149,27 @@ def stale_begin() -> Any:
     return patched((participant.Participant, "_on_begin", on_begin))
 
 
+def plans_of_an_old_view() -> Any:
+    """A leader fills a stage by what somebody answered in an earlier view, and asks nobody (rule 10)."""
+    fills_now, wants_now = recruiting.Recruiting.fills.fget, recruiting.Recruiting._wants
+    answered = dict[int, tuple[Any, dict[int, Any]]]()  # with the memory, so that no other one gets its id
+
+    def earlier(self: Any) -> dict[int, Any]:
+        known = answered.setdefault(id(self.memory), (self.memory, {}))[1]
+        return {stage: peer for stage, peer in known.items() if stage in self.needed() and peer not in self.losses.gone}
+
+    def fills(self: Any) -> dict[int, Any]:
+        assert fills_now is not None
+        old, new = earlier(self), fills_now(self)
+        answered[id(self.memory)][1].update(new)
+        return old | new
+
+    def wants(self: Any, stage: int) -> bool:
+        return wants_now(self, stage) and stage not in earlier(self)
+
+    return patched((recruiting.Recruiting, "fills", property(fills)), (recruiting.Recruiting, "_wants", wants))
+
+
 def promises_broken() -> Any:
     """An acceptor forgets what it promised and accepted (rule 12)."""
     original = ballot.Balloting.on_prepare
@@ -438,6 +459,7 @@ BUGS: dict[str, tuple[Callable[[], Any], Sequence[str], int, int]] = {
         (nothing_is_resent, ANY, 44, 200),
         (keeps_what_is_lost, ("memory",), 21, 200),
         (nobody_yields, ("split", "partition"), 2, 200),
+        (plans_of_an_old_view, ("memory", "double", "compute"), 7, 200),
         (stale_begin, ("isolate", "one-way", "pause", "partition"), 429, 2000),
         (kept_before_it_is_whole, ("head", "double", "adjacent"), 3, 200),
         (validation_swaps_too, ANY, 10, 200),

@@ -33,6 +33,7 @@ from ftnode.protocol.words.messages import Begin, Boundary, Message, Ready, Stat
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Peer, Version
 from ftnode.protocol.words.view import View
+from tests.sim.agreements import Agreements
 from tests.sim.bereaved import Bereaved
 from tests.sim.checks import Ledger, Violation, check_kept, handles_bound
 from tests.sim.commits import check_commit
@@ -91,6 +92,7 @@ class World:
         self.met: Counter[tuple[str, str]] = Counter()
         """(fault, rung): how stages that a fault took came back, or went on with their other holders."""
         self.bereaved = Bereaved(self)
+        self.agreements = Agreements()
         self.on_send: Callable[[Host, fx.Send], None] | None = None
         self.on_receive: Callable[[Host, Message], None] | None = None
         self.on_commit: Callable[[str, Version, bool], None] | None = None
@@ -270,6 +272,8 @@ class World:
             raise Violation("I4", f"{host.peer} holds stages {falsely} with other weights than their lender works with")
         if news:
             check_restart(self, view)
+            if (known := self.ledger.views.get((view.lineage.id, view.number - 1))) is not None:
+                self.agreements.check(known, view)
         if news and before is not None:
             self.bereaved.on_view(before, view)
         if news and self.on_view is not None:
@@ -279,6 +283,7 @@ class World:
 
     def _send(self, host: Host, effect: fx.Send) -> None:
         message = effect.message
+        self.agreements.on_send(host.peer, effect.to, message)
         if self.on_send is not None:
             self.on_send(host, effect)
             if not host.alive:
