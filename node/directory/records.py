@@ -1,9 +1,9 @@
 """Signed records of the directory: who is there, which view is in force, which runs exist.
 
 A record is one peer's statement about itself, signed with the key that its PeerId is. It travels as msgpack
-`[statement, signature]`, where `statement` is the canonical encoding of a `Statement`, and that of a claim is packed by
-zlib. The signature is of what is not packed. The DHT around it proves
-nothing: every reader verifies every record again, by the same function as the peers that store it.
+`[statement, signature]`, where `statement` is the canonical encoding of a `Statement`. That of a claim is packed by
+zlib; the signature is of what is not packed. The DHT around it proves nothing: every reader verifies every record
+again, by the same function as the peers that store it.
 
 The key of a record is a function of its content (`key_of`), the subkey is the signer, the expiry is signed. So a
 record fits into exactly one place of the DHT for exactly one span of time, whoever carries it.

@@ -165,10 +165,13 @@ class TaskRunner:
                 return
             assert reductions is not None
             holders = [task.of] if task.shown_by is None else [task.of, task.shown_by]
-            reductions.add_up_again(
-                task.stage, task.attempt, task.of, noted.sketch.key, holders,
-                lambda made: self._compare(task, [noted] if made is None else [noted, made]),
-            )  # fmt: skip
+
+            def added(made: Noted | str) -> None:
+                if made and isinstance(made, str):
+                    log.info("what %s made of its piece of stage %d is not seen: %s", task.of, task.stage, made)
+                self._compare(task, [noted] if isinstance(made, str) else [noted, made])
+
+            reductions.add_up_again(task.stage, task.attempt, task.of, noted.sketch.key, holders, added)
 
         if reductions is None or task.shown_by is None:
             found(reductions.noted(task.stage, task.attempt, task.of) if reductions is not None else None)

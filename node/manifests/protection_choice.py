@@ -32,7 +32,7 @@ BEHIND: Final = {
 }
 """What was measured of each (docs/explanation/recovery.md)."""
 FIRST_LOST: Final = {"none": 0.26, "checkfree": 0.26, "checkfree+": 0.01, "shadow": 0.01}
-"""Nats per token at the end of a swarm's 400 steps that lost its first block stage once, half way (same page)."""
+"""Nats per byte at the end of a swarm's 400 steps that lost its first block stage once, half way (same page)."""
 
 
 def with_protection(choice: Choice, name: str | None) -> Choice:

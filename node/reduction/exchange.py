@@ -66,8 +66,8 @@ PAUSE_SECONDS_MAX: Final = 2.0
 
 
 class Noted(NamedTuple):
-    """What one gave, as far as we see it; which numbers of the gradient these are; and what the sum of it is beside
-    which that counts as large, of a sum that was added up again."""
+    """What one gave, as far as we see it. `parts`: which numbers of the gradient these are. `beside`: of a piece that
+    was added up again, the norm of its sum, since encoding rounds that."""
 
     sketch: Sketch
     parts: list[tuple[int, int]]
@@ -381,9 +381,7 @@ class Exchange:
                 signature = self._seals.sign(self.task, piece, digest.digest()) if end == part.bytes else b""
                 parts.append(memoryview(signature))
                 if piece == self._checked:
-                    self.parts.keep(piece, ours, at, content)
-                if piece == self._checked and signature:
-                    self.parts.signed(piece, ours, signature)
+                    self.parts.keep(piece, ours, at, content, signature)
             with trio.fail_after(IDLE_SECONDS):
                 await write_all(stream, parts)
             at = end

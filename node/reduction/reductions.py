@@ -7,7 +7,8 @@ members that are slower, until the next one of the stage. Requests that come bef
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
@@ -114,41 +115,31 @@ class Reductions:
         if exchange is None or exchange.task.attempt != attempt or self._nursery is None:
             answered("there is no such sum here")
             return
-        self._nursery.start_soon(self._ask_for_part, exchange, owner, of, answered)
-
-    async def _ask_for_part(
-        self, exchange: Exchange, owner: Peer, of: Peer, answered: Callable[[Noted | str], None]
-    ) -> None:
-        found: Noted | str = f"{owner} shows nothing that {of} gave in time"
-        with trio.move_on_after(self._patience):
-            try:
-                found = await exchange.ask_for_part(owner, of)
-            except TurnedAway as refusal:
-                found = str(refusal)
-        answered(found)
+        late = f"{owner} shows nothing that {of} gave in time"
+        self._nursery.start_soon(self._fetch, partial(exchange.ask_for_part, owner, of), answered, late)
 
     def add_up_again(
         self, stage: int, attempt: Attempt, owner: Peer, key: int, holders: Sequence[Peer],
-        answered: Callable[[Noted | None], None],
+        answered: Callable[[Noted | str], None],
     ) -> None:  # fmt: skip
-        """What one gave to its own piece of the stage's sum, as of Exchange, sketched by `key`; None where nobody shows
-        all that the others gave to it."""
+        """What one gave to its own piece of the stage's sum, as of Exchange, sketched by `key`; or why nobody shows all
+        that the others gave to it, which is empty where nobody keeps it."""
         exchange = self._exchanges.get(stage)
         if exchange is None or not exchange.may_add_up(owner, attempt) or self._nursery is None:
-            answered(None)
+            answered("")
             return
-        self._nursery.start_soon(self._add_up_again, exchange, owner, key, holders, answered)
+        late = "what was given to it did not come in time"
+        self._nursery.start_soon(self._fetch, partial(exchange.add_up_again, owner, key, holders), answered, late)
 
-    async def _add_up_again(
-        self, exchange: Exchange, owner: Peer, key: int, holders: Sequence[Peer],
-        answered: Callable[[Noted | None], None],
-    ) -> None:  # fmt: skip
-        found: Noted | None = None
+    async def _fetch(
+        self, asked: Callable[[], Awaitable[Noted]], answered: Callable[[Noted | str], None], late: str
+    ) -> None:
+        found: Noted | str = late
         with trio.move_on_after(self._patience):
             try:
-                found = await exchange.add_up_again(owner, key, holders)
+                found = await asked()
             except TurnedAway as refusal:
-                log.info("what %s made of its piece of stage %d is not seen: %s", owner, exchange.task.stage, refusal)
+                found = str(refusal)
         answered(found)
 
     def replace(self, stage: int) -> None:

@@ -63,10 +63,13 @@ class ShownParts:
         """Of two holders each knows what the other gave, and there is no third to show it to."""
         return self._seals is not None and len(self._task.group) > 2
 
-    def keep(self, piece: int, of: int, at: int, content: bytes | memoryview) -> None:
-        """The chunk that begins at byte `at`; one that comes again takes the place of what came before."""
+    def keep(self, piece: int, of: int, at: int, content: bytes | memoryview, signature: bytes = b"") -> None:
+        """The chunk that begins at byte `at`; one that comes again takes the place of what came before. The last one
+        has a `signature`, here or when that comes."""
         if self.keeps:
             self._kept.setdefault((piece, of), [])[at // self._pieces[piece].end(0) :] = [bytes(content)]
+        if signature:
+            self.signed(piece, of, signature)
 
     def signed(self, piece: int, of: int, signature: bytes) -> None:
         """All chunks are here."""
@@ -96,18 +99,28 @@ class ShownParts:
         if (piece, at) in self._signatures:
             return self._kept[piece, at]
         for holder in holders:
-            for pause in PAUSES:
-                await trio.sleep(pause)
-                try:
-                    with asking(holder.id, REDUCE_PROTOCOL, FAULTS):
-                        return await self._ask(holder, piece, of, adds_up)
-                except FAULTS as error:
-                    why = f"{holder} shows nothing that {of} gave: {describe(error)}"
-                    if isinstance(error, PeerError):
-                        self._streams.strike(holder.id, str(error))
-                    if isinstance(error, PeerError) or (isinstance(error, TurnedAway) and not error.retry):
-                        break
+            found = await self._ask_again(holder, piece, of, adds_up)
+            if not isinstance(found, str):
+                return found
+            why = f"{holder} shows nothing that {of} gave: {found}"
         raise TurnedAway(why, retry=False)
+
+    async def _ask_again(self, holder: Peer, piece: int, of: Peer, adds_up: bool) -> list[bytes] | str:
+        """Until it shows the part; or why it does not."""
+        why = ""
+        for pause in PAUSES:
+            await trio.sleep(pause)
+            try:
+                with asking(holder.id, REDUCE_PROTOCOL, FAULTS):
+                    return await self._ask(holder, piece, of, adds_up)
+            except PeerError as error:
+                self._streams.strike(holder.id, str(error))
+                return describe(error)
+            except FAULTS as error:
+                why = describe(error)
+                if isinstance(error, TurnedAway) and not error.retry:
+                    break
+        return why
 
     async def _ask(self, holder: Peer, piece: int, of: Peer, adds_up: bool) -> list[bytes]:
         if self._seals is None:

@@ -41,10 +41,10 @@ class Group:
 
     async def seen(self, who: str, *holders: str) -> float | None:
         """How far what b made of its piece is from what is right, as these show its parts; None: they do not."""
-        found: list[Noted | None] = []
+        found: list[Noted | str] = []
         done = trio.Event()
 
-        def answered(noted: Noted | None) -> None:
+        def answered(noted: Noted | str) -> None:
             found.append(noted)
             done.set()
 
@@ -52,7 +52,7 @@ class Group:
         names = [self.members[name].peer for name in holders]
         asker.reductions.add_up_again(STAGE, ATTEMPT, owner.peer, 7, names, answered)
         await done.wait()
-        return None if found[0] is None else off(asker, owner, found[0])
+        return None if isinstance(found[0], str) else off(asker, owner, found[0])
 
     def exchange(self, name: str) -> Exchange:
         return self.members[name].reductions._exchanges[STAGE]
