@@ -79,6 +79,15 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         unlock(room)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Generator[None, None, None]:
+    """What whoever runs the tests keeps in the folders of the platform (options, keys, logs) is not the tests'."""
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in ("CONFIG", "DATA", "STATE"):
+            patch.setenv(f"XDG_{kind}_HOME", str(tmp_path_factory.mktemp(kind.lower())))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def started_anew(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.node.get_closest_marker("fresh"):

@@ -14,8 +14,9 @@ from tests.node.cli.cli_runner import Seen, runner
 @pytest.fixture(autouse=True)
 def own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys that a command makes without --home are not those of whoever runs the tests, nor are the nodes that it finds
-    on this machine those of other tests."""
+    on this machine those of other tests, nor what they left in logs."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("home")))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
     monkeypatch.setattr(service_homes, "homes_of_processes", lambda: ())
 
 

@@ -7,6 +7,7 @@ time, nobody sleeps for ever or wakes again and again.
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 import traceback
@@ -189,7 +190,9 @@ class HostileWorld(World):
     # -- the oracle
 
     def ask(self, host: Host, event: Event) -> list[fx.Effect]:
-        """What the core answers. Raises Crash."""
+        """What the core answers. Raises Crash. Going through what else the tests keep in memory is not the core's."""
+        collects = gc.isenabled()
+        gc.disable()
         started = time.process_time()
         try:
             effects = host.participant.handle(event, self.now)
@@ -199,8 +202,10 @@ class HostileWorld(World):
             where = " < ".join(f"{f.filename.rsplit('/', 1)[-1]}:{f.lineno}" for f in reversed(places))
             raise Crash(f"{type(error).__name__} in {where}: {error} after {str(event)[:1500]}") from error
         finally:
+            seconds = time.process_time() - started
             sys.setprofile(None)
-        seconds = time.process_time() - started
+            if collects:
+                gc.enable()
         self.slowest = max(self.slowest, seconds)
         if seconds > SECONDS_MAX or len(effects) > EFFECTS_MAX:
             raise Crash(f"{host.peer} takes {seconds:.1f} s and answers {len(effects)} times: {str(event)[:600]}")
