@@ -17,7 +17,7 @@ import trio
 
 from ftnode.models.shards import BLOCK_BYTES, StoredFile
 from ftnode.node.data.shard_sources import NotFetched, ShardSource
-from ftnode.node.data.shard_store import NoRoom, ShardStore
+from ftnode.node.data.shard_store import PARTS_MAX, NoRoom, ShardStore
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +29,13 @@ LOCK_SECONDS: Final = 2.0
 FILE_SECONDS: Final = 60.0
 SLOWEST: Final = 20_000
 """Bytes per second; a file that takes longer than FILE_SECONDS and its size at this pace is given up for now."""
+TURN_SECONDS: Final = 60.0
+"""Of a source with each file, in the first round. After a round in which turns ended, and no file became whole, they
+are twice as long."""
+BEST_TURNS: Final = 4
+"""For the source that was fastest lately, so that finding a faster one takes less time than it has."""
+FASTER: Final = 1.25
+"""Than the fastest one so far, of which a part has come already."""
 GROWN_BYTES: Final = 128 << 10
 """A source that gave so much of a file gave something: a slow line gets that in a turn of its own (turns.py)."""
 ABSENT_MAX: Final = 8
@@ -49,6 +56,13 @@ class Fetching:
         self._told: set[str] = set()
         self._passing = ""
         """What kind of trouble was said last. Nothing has come since."""
+        self._turn = TURN_SECONDS
+        self._paces: dict[str, float] = {}
+        """Bytes per second that each source gave when it was asked last."""
+        self._favourite = ""
+        """Who was fastest lately."""
+        self._cut_off = False
+        """Whether somebody's turn has ended in this round before it had given all that was asked for."""
 
     async def _persist(self, work: Callable[[], Awaitable[None]], changed: Callable[[], None] | None = None) -> None:
         """Do `work` to its end. What may pass, as a full disk, is said once, and `work` begins again after a while.
@@ -104,21 +118,38 @@ class Fetching:
                 idle += 1
 
     async def _round(self, sources: Sequence[ShardSource]) -> bool:
-        """Ask every source for what is missing. Whether anything came."""
-        came = False
-        for source in sources:
+        """Ask sources for what is missing, until as many as may have parts here have had their turns. Whether anything
+        came."""
+        came, gave, lacking, self._cut_off = False, 0, len(self.store.missing()), False
+        self._paces = {each.label: self._paces[each.label] for each in sources if each.label in self._paces}
+        if self._paces.get(self._favourite, 0.0) * FASTER <= max(self._paces.values(), default=0.0):
+            self._favourite = max(self._paces, key=self._paces.__getitem__, default="")
+        for source in sorted(sources, key=self._rank):
+            self._paces.pop(source.label, None)
             try:
-                came = await self._ask(source) or came
+                came = (
+                    await self._ask(source, self._turn * (BEST_TURNS if source.label == self._favourite else 1)) or came
+                )
             except NotFetched as error:
                 self._tell_once(f"nothing from {source.label}: {error}")
-            if self.store.complete:
+            gave += source.label in self._paces
+            if self.store.complete or gave == PARTS_MAX:
                 break
+        if self._cut_off and len(self.store.missing()) == lacking:
+            self._turn *= 2
         return came
 
-    async def _ask(self, source: ShardSource) -> bool:
-        """Raises NotFetched when the source is of no more use."""
+    def _rank(self, source: ShardSource) -> tuple[int, float]:
+        """The favourite comes first, then those of which nothing is known, then the others."""
+        if source.label == self._favourite:
+            return 0, 0.0
+        pace = self._paces.get(source.label)
+        return (1, 0.0) if pace is None else (2, -pace)
+
+    async def _ask(self, source: ShardSource, turn: float) -> bool:
+        """`turn`: seconds for each file. Raises NotFetched when the source is of no more use."""
         if self.store.index is None:
-            await self._fetch_index(source)
+            await self._fetch_index(source, turn)
         came, absent = False, 0
         missing = self.store.missing()
         if missing:
@@ -128,7 +159,7 @@ class Fetching:
         for number, file in enumerate(missing, 1):
             grown = self._grown(source, file)
             try:
-                await self._fetch(source, file)
+                await self._fetch(source, file, turn)
                 came, absent = True, 0
             except NotFetched as error:
                 absent += 1
@@ -147,36 +178,42 @@ class Fetching:
         except OSError:
             return 0
 
-    async def _fetch_index(self, source: ShardSource) -> None:
+    async def _fetch_index(self, source: ShardSource, turn: float) -> None:
         data, size_max = bytearray(), self.store.index_bytes_max
-        with trio.move_on_after(FILE_SECONDS + size_max / SLOWEST) as scope:
+        with trio.move_on_after(min(turn, FILE_SECONDS + size_max / SLOWEST)) as scope:
             async with source.open(self.store.index_name, 0, size_max) as delivery:
                 async for block in delivery.blocks:
                     data += block
                     if len(data) > size_max:
                         raise NotFetched("an index that is too large")
         if scope.cancelled_caught:
+            self._cut_off = True
             raise NotFetched("too slow")
         if hashlib.sha256(data).hexdigest() != self.store.sha256:
             source.blame("an index that is not the run's")
             raise NotFetched("its index is not the run's")
         self.store.take_index(bytes(data))
 
-    async def _fetch(self, source: ShardSource, file: StoredFile) -> None:
+    async def _fetch(self, source: ShardSource, file: StoredFile, turn: float) -> None:
         """One file, whole and with its hash, or NotFetched. What has come stays for the next time."""
-        part = self.store.part(file, source.label)
+        part, came, began = self.store.part(file, source.label), 0, trio.current_time()
         self.store.begin(part)
-        with trio.move_on_after(FILE_SECONDS + file.size / SLOWEST) as scope, part.open("a+b") as opened:
-            start, digest = await trio.to_thread.run_sync(_begin, opened, file.size)
-            async with source.open(file.name, start, file.size) as delivery:
-                if delivery.start != start:
-                    start, digest = await trio.to_thread.run_sync(_begin, opened, 0)
-                async for block in delivery.blocks:
-                    start += len(block)
-                    if start > file.size:
-                        break
-                    await trio.to_thread.run_sync(_append, opened, digest, block)
+        try:
+            with trio.move_on_after(min(turn, FILE_SECONDS + file.size / SLOWEST)) as scope, part.open("a+b") as opened:
+                start, digest = await trio.to_thread.run_sync(_begin, opened, file.size)
+                async with source.open(file.name, start, file.size) as delivery:
+                    if delivery.start != start:
+                        start, digest = await trio.to_thread.run_sync(_begin, opened, 0)
+                    async for block in delivery.blocks:
+                        start, came = start + len(block), came + len(block)
+                        if start > file.size:
+                            break
+                        await trio.to_thread.run_sync(_append, opened, digest, block)
+        finally:
+            if came:
+                self._paces[source.label] = came / max(trio.current_time() - began, 1e-3)
         if scope.cancelled_caught:
+            self._cut_off = True
             raise NotFetched(f"{file.name} was too slow")
         if start < file.size:
             raise NotFetched(f"{file.name} ended early")
