@@ -21,14 +21,13 @@ from typing import Any, Final
 from ftnode.lab.parts.transport import tensor_path
 from ftnode.lab.swarms.memory import pss_bytes
 from ftnode.lab.swarms.swarm import descendants
-from ftnode.lab.swarms.trial import Trial, open_trial, trial_manifest
+from ftnode.lab.swarms.trial import FOREVER, Trial, open_trial, trial_manifest
 from ftnode.node.export.checkpoint import stage_sizes
 from ftnode.node.manifests.presets import preset
 from ftnode.protocol.manifest.parse import Manifest
 from ftnode.protocol.words.errors import UserError
 
 STAGES: Final = 4
-STEPS: Final = 1_000_000
 SMALL_MEGABYTES: Final = 1
 PACED: Final = ("--compute", "paced", "--paced-seconds", "0.1", "0.2", "--timeout", "300")
 BOUNDARY_BYTES: Final = 1 << 21
@@ -91,7 +90,7 @@ def sized_manifest(megabytes: int) -> Manifest:
         evaluation=replace(start.evaluation, every=0, microbatches=1),
         recovery=replace(start.recovery, head_every=1_000_000),
     )
-    return trial_manifest(start, steps=STEPS, stages=STAGES)
+    return trial_manifest(start, steps=FOREVER, stages=STAGES)
 
 
 def export(trial: Trial, out: Path) -> dict[str, Any]:

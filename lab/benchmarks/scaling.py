@@ -22,8 +22,8 @@ from statistics import median
 from typing import Any
 
 from ftnode.lab.audit.audit import audit
-from ftnode.lab.results.result_files import measured
-from ftnode.lab.swarms.trial import Trial, open_trial, trial_manifest
+from ftnode.lab.results.result_files import measured, write_atomically
+from ftnode.lab.swarms.trial import FOREVER, Trial, open_trial, trial_manifest
 from ftnode.lab.traces.story import Story, Told, first_commits
 from ftnode.node.manifests.presets import preset
 from ftnode.protocol.manifest.parse import Evaluation, Manifest
@@ -181,14 +181,13 @@ def measure(directory: Path | None = None) -> dict[str, Any]:
         kills.append(_lose(trial, slow, 2))
         went = Counter(str(stage) for name in came for stage in _joined(trial.story, name))
         trial.swarm.stop()
-        findings = audit(trial.swarm.directory / "logs")
-    said = "passed" if findings.passed else "; ".join(str(finding) for finding in findings.findings[:5])
+        said = audit(trial.swarm.directory / "logs").verdict
     return {"steady": steady, "kills": kills, "newcomers": dict(went), "audit": said}
 
 
 def _manifest() -> Manifest:
     """Small tensors and no validation: what is measured is who works when."""
-    start = trial_manifest(preset("tiny"), steps=STEPS, stages=STAGES, replicas=HOLDERS[-1])
+    start = trial_manifest(preset("tiny"), steps=FOREVER, stages=STAGES, replicas=HOLDERS[-1])
     return replace(
         start,
         batch=replace(start.batch, microbatches=MICROBATCHES, sequences=1),
