@@ -40,7 +40,6 @@ FAST_SECONDS = (0.005, 0.01)
 STEADY_STEPS = 8
 SETTLE_STEPS = 3
 """After a change: the new view's voters settle, and paces are told with the next heartbeats."""
-STEPS = 1_000_000
 JOIN_SECONDS = 90.0
 STEP_SECONDS = 120.0
 AIM_SECONDS = 30.0
@@ -70,7 +69,7 @@ def run(json_output: bool = False, runs: int = 3, out: Path | None = None) -> di
     figures = summarise(found)
     text = json.dumps(figures, indent=2)
     if out is not None:
-        (out / "scaling.json").write_text(text, encoding="utf-8")
+        write_atomically(out / "scaling.json", text)
     print(text if json_output else table(figures))
     return figures
 
