@@ -22,6 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from ftnode.lab.swarms.processes import processor_seconds
 from ftnode.protocol.words.errors import UserError
 
 COLD_SECONDS_MAX = 2.0
@@ -77,9 +78,12 @@ def cold_start(address: str, home: Path) -> tuple[float, float]:
     """Seconds from the start of a fresh process to its end, with the table printed, and its processor time, which
     depends less on what else the machine does."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    done = subprocess.run(
-        [*COMMAND, "--peer", address, "--home", str(home)], capture_output=True, text=True, timeout=STATUS_SECONDS_MAX
-    )
+    command = [*COMMAND, "--peer", address, "--home", str(home)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=STATUS_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        text = f"ftnode status took longer than {STATUS_SECONDS_MAX:g} s; measure on a quieter machine"
+        raise UserError(text, 75) from None
     took = time.perf_counter() - began
     if done.returncode or "holders" not in done.stdout:
         raise UserError(f"ftnode status ended with {done.returncode}: {done.stderr.strip()}", 70)
@@ -123,10 +127,9 @@ def _drain(terminal: int, drawn: list[int]) -> None:
 def cpu_seconds(pid: int) -> float:
     """User and system time of a process. Raises UserError (70) when it is gone."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return processor_seconds(pid)
     except OSError as error:
         raise UserError(f"cannot read the times of process {pid}: {error.strerror}; this needs Linux", 70) from None
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def table(figures: dict[str, Any]) -> str:
