@@ -8,12 +8,14 @@ model.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -23,6 +25,7 @@ from ftnode.lab.swarms.memory import pss_bytes
 from ftnode.lab.swarms.swarm import descendants
 from ftnode.lab.swarms.trial import FOREVER, Trial, open_trial, trial_manifest
 from ftnode.node.export.checkpoint import stage_sizes
+from ftnode.node.machine.child_processes import die_with
 from ftnode.node.manifests.presets import preset
 from ftnode.protocol.manifest.parse import Manifest
 from ftnode.protocol.words.errors import UserError
@@ -101,7 +104,7 @@ def export(trial: Trial, out: Path) -> dict[str, Any]:
     with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as complained:
         process = subprocess.Popen(
             [sys.executable, "-m", "ftnode.node.cli", *argv, "--home", str(out.parent / "home")],
-            stdout=said, stderr=complained,
+            stdout=said, stderr=complained, preexec_fn=partial(die_with, os.getpid()),
         )  # fmt: skip
         peak = watched_memory(process)
         seconds = time.monotonic() - began

@@ -18,11 +18,13 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from ftnode.lab.swarms.processes import processor_seconds
+from ftnode.node.machine.child_processes import die_with
 from ftnode.protocol.words.errors import UserError
 
 COLD_SECONDS_MAX = 2.0
@@ -97,8 +99,9 @@ def watching(addresses: Sequence[str], home: Path, seconds: float) -> tuple[floa
     terminal, inside = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "100"}
     process = subprocess.Popen(
-        [*COMMAND, "--watch", "-v", *asked, "--home", str(home)], stdout=inside, stderr=subprocess.PIPE, env=environment
-    )
+        [*COMMAND, "--watch", "-v", *asked, "--home", str(home)], stdout=inside, stderr=subprocess.DEVNULL,
+        env=environment, preexec_fn=partial(die_with, os.getpid()),
+    )  # fmt: skip
     os.close(inside)
     drawn = [0]
     reader = threading.Thread(target=_drain, args=(terminal, drawn), daemon=True)
