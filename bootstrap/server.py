@@ -11,7 +11,6 @@ import errno
 import logging
 import os
 import signal
-import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Hashable, Iterable, Mapping
@@ -25,6 +24,7 @@ from ftnode.bootstrap.addresses import join_lines, shown_addresses
 from ftnode.node.directory.directory import read_statements
 from ftnode.node.directory.link import DirectoryDown, DirectoryLink
 from ftnode.node.directory.records import RUNS_KEY, RunNotice, Statement
+from ftnode.node.home.closed_terminal import forget_output, heeded
 from ftnode.node.home.identity import BOOTSTRAP_NAME, Identity, take_identity
 from ftnode.node.home.waiting import tell_waits
 from ftnode.node.links.addresses import PeerAddress, parse_peers, remember_peers, remembered_peers
@@ -65,7 +65,7 @@ def _print_now(line: str) -> None:
     except OSError as error:
         if error.errno != errno.EIO:  # a terminal that was closed
             raise
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - stays open for the rest of the process
+        forget_output()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +98,7 @@ def run(wishes: Wishes, say: Callable[[str], None] = _print_now) -> int:
 
 async def _serve(identity: Identity, wishes: Wishes, say: Callable[[str], None]) -> UserError | None:
     """Errors for the user are returned, since nurseries would wrap them."""
-    hangup = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, *hangup) as signals:
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, *heeded(signal.SIGHUP)) as signals:
         async with trio.open_nursery() as nursery:
             note = RunningNote(wishes.home, lambda kind, line: say(line))
             nursery.start_soon(Supervisor(os.environ).run, lambda: state_of(note.last))

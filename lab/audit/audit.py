@@ -20,6 +20,8 @@ from ftnode.lab.audit.weights import audit_weights
 from ftnode.protocol.words.errors import UserError
 
 FINDINGS_SHOWN = 20
+FINDINGS_TOLD = 5
+"""In one line."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,11 @@ class Findings:
     @property
     def passed(self) -> bool:
         return not self.findings
+
+    @property
+    def verdict(self) -> str:
+        """For a table of figures: `passed`, or the first findings."""
+        return "passed" if self.passed else "; ".join(map(str, self.findings[:FINDINGS_TOLD]))
 
     def as_json(self) -> dict[str, object]:
         figures = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "findings"}

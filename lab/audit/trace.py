@@ -89,15 +89,11 @@ class Life:
 
 
 def read_lives(directory: Path) -> list[Life]:
-    """Every trace below `directory`. Raises UserError (66) when there is none, UserError (65) when one is no trace."""
-    paths = sorted(directory.rglob(TRACE_PATTERN))
-    if not paths:
+    """Every trace below `directory` that has begun. Raises UserError: 66 for none, 65 where one is no trace."""
+    traces = ((path, read_trace(path)) for path in sorted(directory.rglob(TRACE_PATTERN)))
+    lives = [read_life(path, records) for path, records in traces if records]
+    if not lives:
         raise UserError(f"no trace below {directory}: give the folder that a run left, with {TRACE_PATTERN} in it", 66)
-    lives = []
-    for path in paths:
-        records = read_trace(path)
-        if records:
-            lives.append(read_life(path, records))
     return lives
 
 

@@ -19,7 +19,7 @@ from ftnode.lab.benchmarks.elastic_picture import draw_curves
 from ftnode.lab.benchmarks.elastic_swarms import COMPUTE, PACED_SECONDS, STAGES, join_and_lose, train
 from ftnode.lab.benchmarks.elastic_times import PARTS, STEPS_BEFORE, compare_curves
 from ftnode.lab.parts.transport import tensor_path
-from ftnode.lab.results.result_files import measured
+from ftnode.lab.results.result_files import measured, write_atomically
 
 PICTURE = "curves.png"
 TRAINED = ("undisturbed", "again", "disturbed")
@@ -40,7 +40,7 @@ def run(json_output: bool = False, runs: int = 3, out: Path | None = None) -> di
     figures = summarise(found)
     text = json.dumps(figures, indent=2)
     if out is not None:
-        (out / "elastic.json").write_text(text, encoding="utf-8")
+        write_atomically(out / "elastic.json", text)
         draw(found[figures["curves"]["drawn"]], out / PICTURE)
     print(text if json_output else table(figures))
     return figures

@@ -20,7 +20,7 @@ from ftnode.lab.benchmarks.elastic_times import (
 )
 from ftnode.lab.demo.kills import Planned, strike
 from ftnode.lab.demo.report import Kill, recover
-from ftnode.lab.swarms.trial import Trial, open_trial, trial_manifest
+from ftnode.lab.swarms.trial import FOREVER, Trial, open_trial, trial_manifest
 from ftnode.lab.traces.story import Story, Told
 from ftnode.node.manifests.presets import preset
 from ftnode.protocol.manifest.parse import Evaluation, Manifest
@@ -34,7 +34,6 @@ PACED_SECONDS = (0.04, 0.08)
 """Forward and backward of a stage; the cores are idle then, as they are when each volunteer has its own."""
 PACED_LAYERS, PACED_SEQUENCES = 2, 4
 """A layer of the preset `small` in each stage: 38 MB with the optimiser's moments, 1 MB a boundary tensor."""
-FOREVER = 1_000_000
 CURVE_STEPS = 100
 FIRST_KILL, KILL_EVERY, LAST_KILL = 10, 15, 90
 SETTLE_STEPS = 5
@@ -129,8 +128,7 @@ def _kill(trial: Trial, stage: int) -> Kill:
 
 def _verdict(trial: Trial) -> str:
     trial.swarm.stop()
-    findings = audit(trial.swarm.directory / "logs")
-    return "passed" if findings.passed else "; ".join(str(finding) for finding in findings.findings[:5])
+    return audit(trial.swarm.directory / "logs").verdict
 
 
 # -- training losses

@@ -8,12 +8,14 @@ model.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -21,14 +23,14 @@ from typing import Any, Final
 from ftnode.lab.parts.transport import tensor_path
 from ftnode.lab.swarms.memory import pss_bytes
 from ftnode.lab.swarms.swarm import descendants
-from ftnode.lab.swarms.trial import Trial, open_trial, trial_manifest
+from ftnode.lab.swarms.trial import FOREVER, Trial, open_trial, trial_manifest
 from ftnode.node.export.checkpoint import stage_sizes
+from ftnode.node.machine.child_processes import die_with
 from ftnode.node.manifests.presets import preset
 from ftnode.protocol.manifest.parse import Manifest
 from ftnode.protocol.words.errors import UserError
 
 STAGES: Final = 4
-STEPS: Final = 1_000_000
 SMALL_MEGABYTES: Final = 1
 PACED: Final = ("--compute", "paced", "--paced-seconds", "0.1", "0.2", "--timeout", "300")
 BOUNDARY_BYTES: Final = 1 << 21
@@ -91,7 +93,7 @@ def sized_manifest(megabytes: int) -> Manifest:
         evaluation=replace(start.evaluation, every=0, microbatches=1),
         recovery=replace(start.recovery, head_every=1_000_000),
     )
-    return trial_manifest(start, steps=STEPS, stages=STAGES)
+    return trial_manifest(start, steps=FOREVER, stages=STAGES)
 
 
 def export(trial: Trial, out: Path) -> dict[str, Any]:
@@ -102,7 +104,7 @@ def export(trial: Trial, out: Path) -> dict[str, Any]:
     with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as complained:
         process = subprocess.Popen(
             [sys.executable, "-m", "ftnode.node.cli", *argv, "--home", str(out.parent / "home")],
-            stdout=said, stderr=complained,
+            stdout=said, stderr=complained, preexec_fn=partial(die_with, os.getpid()),
         )  # fmt: skip
         peak = watched_memory(process)
         seconds = time.monotonic() - began

@@ -22,6 +22,7 @@ from typing import Any
 import trio
 
 from ftnode.lab.swarms.memory import process_kind
+from ftnode.lab.swarms.processes import memory_of, processor_seconds
 from ftnode.lab.swarms.swarm import descendants
 from ftnode.lab.swarms.trial import open_trial, trial_manifest
 from ftnode.node.home.identity import Identity, take_identity
@@ -213,16 +214,9 @@ def trained(seconds: float = TRAINING_SECONDS) -> dict[str, Any]:
     return {"cores": sum(used.values()), "by_process": used, "threads": threads, "compute_bytes": peak}
 
 
-def processor_seconds(pid: int) -> float:
-    """User and system time of a process, all its threads."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def own_bytes(pid: int) -> int:
     """Resident memory that a process does not share with the node: its own, and pages of libraries."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon:", "RssFile:")))
+    return memory_of(pid, "RssAnon", "RssFile")
 
 
 def table(figures: dict[str, Any]) -> str:

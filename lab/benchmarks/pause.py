@@ -17,7 +17,7 @@ from typing import Any
 from ftnode.lab.audit.audit import audit
 from ftnode.lab.swarms.memory import pss_bytes
 from ftnode.lab.swarms.swarm import Process, descendants
-from ftnode.lab.swarms.trial import Trial, open_trial, trial_manifest
+from ftnode.lab.swarms.trial import FOREVER, Trial, open_trial, trial_manifest
 from ftnode.lab.traces.story import Story, first_commits
 from ftnode.node.machine.child_processes import is_running
 from ftnode.node.manifests.presets import preset
@@ -29,7 +29,6 @@ from ftnode.protocol.words.errors import UserError
 
 STAGES = 1
 REPLICAS = 2
-STEPS = 1_000_000
 SETTLE_STEPS = 8
 """Between two changes of members."""
 AFTER_STEPS = 5
@@ -60,7 +59,7 @@ def run(json_output: bool = False, runs: int = 5, directory: Path | None = None)
 
 def measure(runs: int, directory: Path | None) -> tuple[list[dict[str, float]], str]:
     """The pauses, and what the audit says of the whole run."""
-    manifest = trial_manifest(preset("tiny"), steps=STEPS, stages=STAGES, replicas=REPLICAS)
+    manifest = trial_manifest(preset("tiny"), steps=FOREVER, stages=STAGES, replicas=REPLICAS)
     with open_trial(manifest, directory) as trial:
         for number in range((STAGES + 1) * REPLICAS):
             trial.volunteer(f"volunteer-{number + 1}")
@@ -73,8 +72,7 @@ def measure(runs: int, directory: Path | None) -> tuple[list[dict[str, float]], 
             found.append(_pause(trial, trial.swarm.processes[name], lives[name]))
             lives[name] += 1
         trial.swarm.stop()
-        findings = audit(trial.swarm.directory / "logs")
-    return found, "passed" if findings.passed else "; ".join(str(finding) for finding in findings.findings[:5])
+        return found, audit(trial.swarm.directory / "logs").verdict
 
 
 def _is_full(story: Story) -> bool:

@@ -22,8 +22,8 @@ from statistics import median
 from typing import Any
 
 from ftnode.lab.audit.audit import audit
-from ftnode.lab.results.result_files import measured
-from ftnode.lab.swarms.trial import Trial, open_trial, trial_manifest
+from ftnode.lab.results.result_files import measured, write_atomically
+from ftnode.lab.swarms.trial import FOREVER, Trial, open_trial, trial_manifest
 from ftnode.lab.traces.story import Story, Told, first_commits
 from ftnode.node.manifests.presets import preset
 from ftnode.protocol.manifest.parse import Evaluation, Manifest
@@ -40,7 +40,6 @@ FAST_SECONDS = (0.005, 0.01)
 STEADY_STEPS = 8
 SETTLE_STEPS = 3
 """After a change: the new view's voters settle, and paces are told with the next heartbeats."""
-STEPS = 1_000_000
 JOIN_SECONDS = 90.0
 STEP_SECONDS = 120.0
 AIM_SECONDS = 30.0
@@ -70,7 +69,7 @@ def run(json_output: bool = False, runs: int = 3, out: Path | None = None) -> di
     figures = summarise(found)
     text = json.dumps(figures, indent=2)
     if out is not None:
-        (out / "scaling.json").write_text(text, encoding="utf-8")
+        write_atomically(out / "scaling.json", text)
     print(text if json_output else table(figures))
     return figures
 
@@ -181,14 +180,13 @@ def measure(directory: Path | None = None) -> dict[str, Any]:
         kills.append(_lose(trial, slow, 2))
         went = Counter(str(stage) for name in came for stage in _joined(trial.story, name))
         trial.swarm.stop()
-        findings = audit(trial.swarm.directory / "logs")
-    said = "passed" if findings.passed else "; ".join(str(finding) for finding in findings.findings[:5])
+        said = audit(trial.swarm.directory / "logs").verdict
     return {"steady": steady, "kills": kills, "newcomers": dict(went), "audit": said}
 
 
 def _manifest() -> Manifest:
     """Small tensors and no validation: what is measured is who works when."""
-    start = trial_manifest(preset("tiny"), steps=STEPS, stages=STAGES, replicas=HOLDERS[-1])
+    start = trial_manifest(preset("tiny"), steps=FOREVER, stages=STAGES, replicas=HOLDERS[-1])
     return replace(
         start,
         batch=replace(start.batch, microbatches=MICROBATCHES, sequences=1),

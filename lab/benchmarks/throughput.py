@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,6 +23,7 @@ from typing import Any
 from ftnode.lab.benchmarks.thin_stages import thin_against_thick, thin_table
 from ftnode.lab.benchmarks.throughput_cores import read_core_time, shares
 from ftnode.lab.demo.report import tokens_per_second
+from ftnode.lab.parts.single_process import in_a_process
 from ftnode.lab.swarms.trial import open_trial, trial_manifest
 from ftnode.lab.traces.story import first_commits
 from ftnode.node.manifests.presets import preset
@@ -97,13 +96,7 @@ def _manifest(name: str) -> Manifest:
 
 
 def _single(name: str, threads: int) -> dict[str, Any]:
-    asked = json.dumps({"preset": name, "threads": threads, "steps": SINGLE_STEPS.get(name, 4)})
-    argv = [sys.executable, "-m", "ftnode.lab.parts.single_process", asked]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=RUN_SECONDS, check=False)
-    if done.returncode != 0:
-        raise UserError(f"the single process failed: {done.stderr.strip().splitlines()[-1:]}", 70)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return in_a_process({"preset": name, "threads": threads, "steps": SINGLE_STEPS.get(name, 4)}, RUN_SECONDS)
 
 
 def _swarm_rate(manifest: Manifest, cores: Sequence[int]) -> tuple[float, dict[str, float]]:

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Final
 
 from ftnode.lab.swarms.memory import process_kind
+from ftnode.lab.swarms.processes import processor_seconds
 from ftnode.lab.swarms.swarm import descendants
 from ftnode.protocol.words.errors import UserError
 
 TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
-USER, SYSTEM = 11, 12
-"""In /proc/PID/stat behind the name: ticks in user mode and in the kernel."""
 IDLE, WAITING = 3, 4
 """Of a cpu line of /proc/stat, behind its name: ticks with nothing to do, or nothing but to wait for a disk."""
 
@@ -40,10 +39,9 @@ def read_core_time(nodes: Iterable[int], cores: Iterable[int]) -> CoreTime:
         for pid in (node, *descendants(node)):
             try:
                 kind = "node" if pid == node else process_kind(pid)
-                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                spent[kind] = spent.get(kind, 0.0) + processor_seconds(pid)
             except OSError:
                 continue  # it ended while we looked
-            spent[kind] = spent.get(kind, 0.0) + (int(fields[USER]) + int(fields[SYSTEM])) / TICKS_PER_SECOND
     return CoreTime(time.monotonic(), _idle_seconds({f"cpu{core}" for core in cores}), spent)
 
 

@@ -96,8 +96,8 @@ def measure(scale: Scale, rows: tuple[Row, ...], asked: Asked, out: Path) -> Fou
         folder / "trigram.json",
         lambda: {"corpus": corpus.sha256} | trigram.measure(tokens.all_tokens(corpus.training), vocabulary, windows),
     )
-    if table["corpus"] != corpus.sha256:
-        raise UserError(f"{out} has results of another text; choose another --out", 65)
+    if table["corpus"] != corpus.sha256 or any(one["target"] != scale.target for one in read_results(folder)):
+        raise UserError(f"{out} has results of another text or target; choose another --out", 65)
     _say(f"a trigram table of {table['tokens']:,} tokens has {table['loss']:.3f} nats per token")
     if scale.below_trigram and scale.target >= table["loss"]:
         raise UserError(

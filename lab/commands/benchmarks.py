@@ -26,11 +26,11 @@ def throughput(thin: bool, as_json: bool, home: str | None) -> int:
 @json_option
 @unused_home_option
 def outage(runs: int, as_json: bool, home: str | None) -> int:
-    """Seconds from the SIGKILL of a sole holder to the next committed step, by part. Ten seconds each."""
+    """Seconds from the SIGKILL of a sole holder to the next committed step, by part. Ten seconds each; exit code 1 when
+    the audit finds something."""
     from ftnode.lab.benchmarks.outage import run
 
-    run(as_json, runs=runs)
-    return 0
+    return int(run(as_json, runs=runs)["audit"] != "passed")
 
 
 @click.command("pause")
@@ -51,11 +51,10 @@ def pause_cost(runs: int, as_json: bool, home: str | None) -> int:
 @unused_home_option
 def scaling(runs: int, out: str | None, as_json: bool, home: str | None) -> int:
     """Step time with 1, 2 and 4 holders of the slowest stage, and when one or two of the four are killed. Four
-    minutes a run."""
+    minutes a run; exit code 1 when an audit finds something."""
     from ftnode.lab.benchmarks.scaling import run
 
-    run(as_json, runs, whole_path(out) if out else None)
-    return 0
+    return int(run(as_json, runs, whole_path(out) if out else None)["audit"] != ["passed"])
 
 
 @click.command()

@@ -17,11 +17,11 @@ ERRORS = "cli_lab_snapshots"
 @json_option
 @unused_home_option
 def transport(as_json: bool, home: str | None) -> int:
-    """Megabytes per second of the tensor path, against p2pd bare, hivemind's P2P class and py-libp2p."""
+    """Megabytes per second of the tensor path, against p2pd bare, hivemind's P2P class and py-libp2p. Exit code 1
+    when a budget is missed."""
     from ftnode.lab.parts.transport import run
 
-    run(as_json)
-    return 0
+    return 0 if run(as_json)["passed"] else 1
 
 
 @click.command()
@@ -35,12 +35,12 @@ def transport(as_json: bool, home: str | None) -> int:
 def reduction(
     peers: int, megabytes: int, rounds: int, kill: bool, out: str | None, as_json: bool, home: str | None
 ) -> int:  # fmt: skip
-    """Seconds that a group takes to sum a gradient, against hivemind's averager, and when a peer is killed."""
+    """Seconds that a group takes to sum a gradient, against hivemind's averager, and when a peer is killed. Exit code 1
+    when a sum is wrong, or the budget is missed."""
     from ftnode.lab.parts.reduction import run
 
     folder = whole_path(out) if out else None
-    run(as_json, peers, megabytes, rounds, kill, folder)
-    return 0
+    return 0 if run(as_json, peers, megabytes, rounds, kill, folder)["passed"] else 1
 
 
 @click.command()

@@ -29,7 +29,7 @@ from ftnode.node.home.paths import whole_path
 )  # fmt: skip
 @delay_option
 @click.option("--seconds", type=FiniteRange(1, 3600), default=60.0, show_default=True, help="To measure a swarm for.")
-@click.option("--out", metavar="FILE", help="New file for the figures as JSON.")
+@click.option("--out", metavar="FILE", help="File for the figures as JSON, written after each part.")
 @json_option
 @unused_home_option
 def routers(
@@ -46,6 +46,7 @@ def routers(
     for given, known, what in ((parts, PARTS, "part"), (kinds, tuple(KINDS), "kind of router")):
         for unknown in (one for one in given if one not in known):
             raise click.BadParameter(f"{unknown!r} is no {what}; choose of {', '.join(known)}")
-    pairs = matrix.Asked(kinds or tuple(KINDS), rates, point_rates, delay)
-    figures = run(Asked(parts or PARTS, pairs, seconds), as_json, whole_path(out) if out else None)
+    pairs = matrix.Asked(tuple(dict.fromkeys(kinds)) or tuple(KINDS), rates, point_rates, delay)
+    asked = Asked(tuple(dict.fromkeys(parts)) or PARTS, pairs, seconds)
+    figures = run(asked, as_json, whole_path(out) if out else None)
     return 1 if any(part["missed"] for part in figures.values()) else 0

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
+from ftnode.lab.parts.world import of_the_clone
 from ftnode.lab.results.result_files import Kept
-from ftnode.protocol.words.errors import UserError
 
 PORTION: Final = 20
 """Worlds that are kept together: as many are lost when the command is stopped."""
@@ -17,7 +14,7 @@ PORTION: Final = 20
 
 def measure(kind: str, worlds: int, kept: Kept) -> dict[str, Any]:
     """As tests/sim/liars.py says. Raises UserError (69) outside a clone."""
-    liars = _virtual()
+    liars = of_the_clone("liars")
     seen = list[dict[str, Any]]()
     for first in range(1, worlds + 1, PORTION):
         seeds = range(first, min(first + PORTION, worlds + 1))
@@ -28,12 +25,3 @@ def measure(kind: str, worlds: int, kept: Kept) -> dict[str, Any]:
 
 def _portion(liars: Any, kind: str, seeds: range) -> dict[str, Any]:
     return {"seen": liars.seen_in(kind, seeds)}
-
-
-def _virtual() -> Any:
-    root = Path(__file__).resolve().parents[2]
-    if not (root / "tests" / "sim" / "liars.py").is_file():
-        raise UserError("the virtual world is not part of the installed package: run this from a clone", 69)
-    if str(root) not in sys.path:
-        sys.path.insert(0, str(root))
-    return importlib.import_module("tests.sim.liars")

@@ -26,7 +26,7 @@ from typing import Any, Final
 from ftnode.lab.lines.network import Counts, open_network, read_counts
 from ftnode.lab.lines.switch import Homes
 from ftnode.lab.lines.tensors import Travel, came_twice, read_events, travels, word_seconds
-from ftnode.lab.results.result_files import folder_for
+from ftnode.lab.results.result_files import folder_for, write_atomically
 from ftnode.lab.swarms.swarm import Swarm
 from ftnode.lab.swarms.trial import FOREVER, Trial, trial_manifest
 from ftnode.lab.traces.story import Story, Told, first_commits
@@ -89,7 +89,7 @@ def run(asked: Asked, json_output: bool = False, out: Path | None = None) -> dic
         figures = measure(asked, folder_for(out, "--out") if out is not None else Path(temporary))
     text = json.dumps(figures, indent=2)
     if out is not None:
-        (out / "lines.json").write_text(text, encoding="utf-8")
+        write_atomically(out / "lines.json", text)
     print(text if json_output else table(figures))
     return figures
 

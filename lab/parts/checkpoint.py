@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from ftnode.lab.parts.gpu_process import memory_of
+from ftnode.lab.swarms.processes import memory_of
 from ftnode.models.config import ModelConfig
 from ftnode.models.first_weights import SINGLE
 from ftnode.models.huggingface import CONFIG_NAME, huggingface_config

@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,13 +26,13 @@ from ftnode.lab.parts.gpu_idle import idle_seconds
 from ftnode.lab.parts.gpu_process import (
     ComputeUnderTest,
     compute_process,
-    memory_of,
     prepare,
     seconds_of,
     step_of,
 )
 from ftnode.lab.parts.gpu_sizes import CARD, LIVE_ACTIVATIONS, MICROBATCHES, QUICK, Size, peak_flops
-from ftnode.lab.results.result_files import kept_or_made
+from ftnode.lab.results.result_files import Kept, folder_for
+from ftnode.lab.swarms.processes import memory_of
 from ftnode.models.device_precision import precision_of
 from ftnode.node.compute.client import COMPILE_SECONDS
 from ftnode.node.compute.measure import device_name
@@ -48,25 +49,28 @@ SWARM: Final = "swarm"
 
 
 def run(json_output: bool, device: str, quick: bool, minutes: float, folder: Path | None) -> dict[str, Any]:
-    """Measure, print a table or JSON, and return the figures. `device`: as torch calls it."""
+    """Measure, print a table or JSON, and return the figures. `device`: as torch calls it. What lies in `folder` counts
+    if it was measured on such a device, in the same products, with as many threads and by the same torch."""
     until = time.monotonic() + 60 * minutes
     where = torch.device(device)
     sizes = QUICK if quick or where.type != "cuda" else CARD
     products, name = precision_of(where), device_name(device)
     threads = torch.get_num_threads()
+    kept = Kept(None if folder is None else folder_for(folder, "--out", empty=False))
+    about = name, products, threads, str(torch.__version__)
     rows, left_out = [], []
     for size in sizes:
         if time.monotonic() > until:
             left_out.append(size.name)
             continue
-        path = None if folder is None else folder / f"gpu-{where.type}-{size.name}-{size.dim}.json"
-        rows.append(_kept(path, size, device, name, products, threads))
+        made = partial(measured, size, device, name, products, threads)
+        rows.append(_kept(kept, f"{size.name}-{size.dim}", (size, *about), made))
     if time.monotonic() > until - gpu_swarm.SECONDS:
         left_out.append(SWARM)
         swarm = {"why_not": "no time was left"}
     else:
-        path = None if folder is None else folder / f"gpu-{where.type}-{SWARM}.json"
-        swarm = _swarm_kept(path, gpu_swarm.CARD if sizes is CARD else gpu_swarm.QUICK, device, products, threads)
+        shape = gpu_swarm.CARD if sizes is CARD else gpu_swarm.QUICK
+        swarm = _kept(kept, SWARM, (shape, *about), partial(gpu_swarm.measured, shape, device, products, threads))
     begun = begin()
     result = {
         "device": name, "products": products, "threads": threads, "torch": str(torch.__version__),
@@ -91,23 +95,27 @@ def said_of(begun: Begun) -> str:
     )
 
 
-def _kept(path: Path | None, size: Size, device: str, name: str, products: str, threads: int) -> dict[str, Any]:
+class _Unmeasured(Exception):
+    """`row` says why."""
+
+    def __init__(self, row: dict[str, Any]) -> None:
+        super().__init__(row["why_not"])
+        self.row = row
+
+
+def _kept(kept: Kept, part: str, decides: object, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What it measured, or why it did not: that is not kept, since there may be time or memory for it another time."""
+
     def made() -> dict[str, Any]:
-        return measured(size, device, name, products, threads)
+        row = measure()
+        if "why_not" in row:
+            raise _Unmeasured(row)
+        return row
 
-    return made() if path is None else kept_or_made(path, made)
-
-
-def _swarm_kept(
-    path: Path | None, size: gpu_swarm.SwarmSize, device: str, products: str, threads: int
-) -> dict[str, Any]:
-    def made() -> dict[str, Any]:
-        return gpu_swarm.measured(size, device, products, threads)
-
-    row = made() if path is None else kept_or_made(path, made)
-    if path is not None and "why_not" in row:
-        path.unlink()  # there may be time for it when it is called again
-    return row
+    try:
+        return kept(f"gpu-{part}", decides, made)
+    except _Unmeasured as unmeasured:
+        return unmeasured.row
 
 
 def measured(size: Size, device: str, name: str, products: str, threads: int) -> dict[str, Any]:

@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -112,12 +111,3 @@ def seconds_of(compute: ComputeUnderTest, commands: Iterable[dict[str, Any]]) ->
     started = time.perf_counter()
     count = compute.carry_out(commands)
     return time.perf_counter() - started, count
-
-
-def memory_of(pid: int, name: str) -> int:
-    """A line of /proc/PID/status in bytes, 0 where there is none."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:")), 0)

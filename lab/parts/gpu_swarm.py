@@ -6,14 +6,12 @@ device, so that what the swarm lacks is what nodes, streams and waiting cost.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from ftnode.lab.demo.report import tokens_per_second
+from ftnode.lab.parts.single_process import in_a_process
 from ftnode.lab.swarms.trial import open_trial, trial_manifest
 from ftnode.lab.traces.story import first_commits
 from ftnode.node.manifests.presets import preset
@@ -83,8 +81,6 @@ def measured(size: SwarmSize, device: str, products: str, threads: int, seconds:
         swarm = _swarm(size, device, max(1, threads // (STAGES + 1)), until)
     except UserError as error:
         return {**asdict(size), "why_not": str(error)[:300]}
-    except subprocess.TimeoutExpired as late:
-        return {**asdict(size), "why_not": f"the single process took longer than {late.timeout:.0f} s"}
     return {
         **asdict(size), "nodes": STAGES + 1, "swarm_tokens_per_second": swarm, "single_tokens_per_second": single,
         "swarm_ratio": swarm / single,
@@ -112,11 +108,7 @@ def _single(size: SwarmSize, device: str, products: str, threads: int) -> float:
         "preset": PRESET, "model": size.model, "batch": size.batch, "device": device, "products": products,
         "threads": threads, "steps": size.steps,
     }  # fmt: skip
-    argv = [sys.executable, "-m", "ftnode.lab.parts.single_process", json.dumps(asked)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=SINGLE_SECONDS, check=False)
-    if done.returncode != 0:
-        raise UserError(f"the single process failed: {done.stderr.strip().splitlines()[-1:]}", 70)
-    return float(json.loads(done.stdout)["tokens_per_second"])
+    return float(in_a_process(asked, SINGLE_SECONDS)["tokens_per_second"])
 
 
 def _swarm(size: SwarmSize, device: str, threads: int, until: float) -> float:

@@ -26,7 +26,7 @@ from ftnode.lab.parts.allreduce import RunnerResults, Runners, figures_killed
 from ftnode.lab.parts.allreduce import figures as figures_of_runners
 from ftnode.lab.parts.reduction_members import Member, TooLate, started
 from ftnode.lab.parts.reduction_peers import gradient_of
-from ftnode.lab.results.result_files import folder_for
+from ftnode.lab.results.result_files import folder_for, write_atomically
 from ftnode.models.tensors import digest
 
 BUDGET = 2.0
@@ -62,7 +62,7 @@ def run(
         _lose_runners(results.runner, peers, numbers, rounds)
     result = {"peers": peers, "megabytes": megabytes, **summary(results)}
     if folder is not None:
-        (folder / "reduction.json").write_text(json_module.dumps(result, indent=2) + "\n")
+        write_atomically(folder / "reduction.json", json_module.dumps(result, indent=2) + "\n")
     if json:
         print(json_module.dumps(result, indent=2))
     else:

@@ -7,10 +7,13 @@ and `batch` change keys of the preset's sections, `device` and `products` say wh
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import time
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from ftnode.protocol.words.errors import UserError
 
 if TYPE_CHECKING:
     import torch
@@ -93,6 +96,22 @@ def own_leaves(weights: Weights) -> Weights:
         if hasattr(own := getattr(weights, field.name), "clone"):
             object.__setattr__(weights, field.name, own.clone().requires_grad_())
     return weights
+
+
+def in_a_process(asked: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """What `main` prints. Raises UserError: 70 when it fails, 75 when it takes too long."""
+    argv = [sys.executable, "-m", "ftnode.lab.parts.single_process", json.dumps(asked)]
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        raise UserError(
+            f"the single process took longer than {seconds:.0f} s; measure on a quieter machine", 75
+        ) from None
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or ["nothing"])[-1]
+        raise UserError(f"the single process failed; it said: {said}", 70)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
 def main() -> int:

@@ -18,10 +18,13 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from ftnode.lab.swarms.processes import processor_seconds
+from ftnode.node.machine.child_processes import die_with
 from ftnode.protocol.words.errors import UserError
 
 COLD_SECONDS_MAX = 2.0
@@ -77,9 +80,12 @@ def cold_start(address: str, home: Path) -> tuple[float, float]:
     """Seconds from the start of a fresh process to its end, with the table printed, and its processor time, which
     depends less on what else the machine does."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    done = subprocess.run(
-        [*COMMAND, "--peer", address, "--home", str(home)], capture_output=True, text=True, timeout=STATUS_SECONDS_MAX
-    )
+    command = [*COMMAND, "--peer", address, "--home", str(home)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=STATUS_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        text = f"ftnode status took longer than {STATUS_SECONDS_MAX:g} s; measure on a quieter machine"
+        raise UserError(text, 75) from None
     took = time.perf_counter() - began
     if done.returncode or "holders" not in done.stdout:
         raise UserError(f"ftnode status ended with {done.returncode}: {done.stderr.strip()}", 70)
@@ -93,8 +99,9 @@ def watching(addresses: Sequence[str], home: Path, seconds: float) -> tuple[floa
     terminal, inside = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "100"}
     process = subprocess.Popen(
-        [*COMMAND, "--watch", "-v", *asked, "--home", str(home)], stdout=inside, stderr=subprocess.PIPE, env=environment
-    )
+        [*COMMAND, "--watch", "-v", *asked, "--home", str(home)], stdout=inside, stderr=subprocess.DEVNULL,
+        env=environment, preexec_fn=partial(die_with, os.getpid()),
+    )  # fmt: skip
     os.close(inside)
     drawn = [0]
     reader = threading.Thread(target=_drain, args=(terminal, drawn), daemon=True)
@@ -123,10 +130,9 @@ def _drain(terminal: int, drawn: list[int]) -> None:
 def cpu_seconds(pid: int) -> float:
     """User and system time of a process. Raises UserError (70) when it is gone."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return processor_seconds(pid)
     except OSError as error:
         raise UserError(f"cannot read the times of process {pid}: {error.strerror}; this needs Linux", 70) from None
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def table(figures: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -26,6 +28,7 @@ from urllib.parse import urlsplit
 import trio
 
 from ftnode.lab.parts.watch import cpu_seconds, responders
+from ftnode.node.machine.child_processes import die_with
 from ftnode.node.watch.public_page import LOGS, PAGE_SECONDS
 from ftnode.protocol.words.errors import UserError
 
@@ -88,8 +91,9 @@ def dashboard(address: str, *options: str) -> Iterator[tuple[str, int]]:
     with tempfile.TemporaryDirectory(prefix="ftnode-lab-") as home:
         argv = [sys.executable, "-m", "ftnode.node.cli", "dashboard", "--listen", "127.0.0.1:0", "--home", home]
         process = subprocess.Popen(
-            [*argv, "--peer", address, *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
+            [*argv, "--peer", address, *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            preexec_fn=partial(die_with, os.getpid()),
+        )  # fmt: skip
         assert process.stdout is not None
         try:
             line = process.stdout.readline()

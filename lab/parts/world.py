@@ -36,9 +36,9 @@ def run(json_output: bool = False, virtual_seconds: float = 3600.0, seed: int = 
 
 def measure(virtual_seconds: float, seed: int) -> dict[str, Any]:
     """One world; only the running is timed, not the imports."""
-    sim = _load_world()
+    world_of, targets = of_the_clone("world").World, of_the_clone("targets")
     settings = Settings(run="bench", stages=8, steps=1_000_000, microbatches=8, window=8, lease_seconds=30.0)
-    world = sim.world.World(settings, seed)
+    world = world_of(settings, seed)
     world.forward_seconds = FORWARD_SECONDS
     chance = random.Random(seed)
     for index in range(PEERS):
@@ -47,12 +47,12 @@ def measure(virtual_seconds: float, seed: int) -> dict[str, Any]:
     started = time.perf_counter()
     while world.now < virtual_seconds:
         world.run(min(world.now + CRASH_SECONDS, virtual_seconds))
-        view = sim.targets.best_view(world)
+        view = targets.best_view(world)
         victims = [] if view is None else [
             host
-            for stage, group in sim.targets.holders(world, view).items()
+            for stage, group in targets.holders(world, view).items()
             for host in group
-            if stage and not sim.targets.would_halt(world, {host.peer.id})
+            if stage and not targets.would_halt(world, {host.peer.id})
         ]  # fmt: skip
         if victims and world.now < virtual_seconds:
             crashes += 1
@@ -73,18 +73,11 @@ def measure(virtual_seconds: float, seed: int) -> dict[str, Any]:
     }
 
 
-class _Sim:
-    """The parts of the virtual world that the bench drives, loaded by name."""
-
-    def __init__(self) -> None:
-        self.world: Any = importlib.import_module("tests.sim.world")
-        self.targets: Any = importlib.import_module("tests.sim.targets")
-
-
-def _load_world() -> _Sim:
+def of_the_clone(name: str) -> Any:
+    """This module of tests/sim. Raises UserError (69) outside a clone."""
     root = Path(__file__).resolve().parents[2]
     if not (root / "tests" / "sim" / "world.py").is_file():
         raise UserError("the virtual world is not part of the installed package: run this from a clone", 69)
     if str(root) not in sys.path:
         sys.path.insert(0, str(root))
-    return _Sim()
+    return importlib.import_module(f"tests.sim.{name}")

@@ -6,7 +6,7 @@ make. Numbers are differences from the undamaged model at the same step, in nats
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,7 +45,8 @@ def measure(
     cut = slice_ or Slice()
     rows: list[dict[str, Any]] = []
     undamaged: dict[str, list[float]] = {}
-    begun = cut.load() or {"rows": rows, "undamaged": undamaged, "kept": None, "older": []}
+    begun = cut.load(f"{size} {plan}, seed {seed}, text {corpus.sha256}")
+    begun = begun or {"rows": rows, "undamaged": undamaged, "kept": None, "older": []}
     rows, undamaged = begun["rows"], begun["undamaged"]
     older = {age: Kept.from_plain(plain) for age, plain in begun["older"]}
     if begun["kept"] is not None:
@@ -80,6 +81,13 @@ def measure(
         older.clear()
     return {"size": size.name, "seed": seed, "swap": plan.swap, "after": list(plan.after), "undamaged": undamaged,
             "rows": rows, "parameters": size.config.total_parameters()}  # fmt: skip
+
+
+def is_of(plan: Plan, found: Mapping[str, Any]) -> bool:
+    """Whether a result is of this plan: plans of the same number may differ from mode to mode."""
+    wanted = {(age, lost, way) for age in plan.ages for lost in plan.losses for way in plan.ways}
+    rows = {(row["age"], tuple(row["lost"]), row["way"]) for row in found["rows"]}
+    return (bool(found["swap"]), tuple(found["after"])) == (plan.swap, plan.after) and wanted <= rows
 
 
 def _train_to(model: WholeModel, age: int, older: dict[int, Kept], check: Callable[[Callable[[], Kept]], None]) -> None:

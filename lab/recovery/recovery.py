@@ -105,6 +105,7 @@ def measure(plan: Mode, config: RecoveryConfig, out: Path) -> Results:
     import torch
 
     from ftnode.lab.recovery import at_once
+    from ftnode.lab.recovery.runs import is_of as is_of_policy
     from ftnode.lab.recovery.runs import run as train
     from ftnode.lab.recovery.texts import held_out_texts
     from ftnode.models.data import load_corpus
@@ -112,6 +113,7 @@ def measure(plan: Mode, config: RecoveryConfig, out: Path) -> Results:
     if config.device == "cpu":
         torch.set_num_threads(1)
     size, corpus, started = SIZES[plan.size], load_corpus(""), time.monotonic()
+    text = corpus.sha256
     texts, missing = held_out_texts(4, size.sequences, size.config.context)
     results = Results([], [], list(missing))
     minutes = MINUTES.get(config.mode) if config.minutes is None else config.minutes
@@ -119,31 +121,41 @@ def measure(plan: Mode, config: RecoveryConfig, out: Path) -> Results:
     def is_over() -> bool:
         return minutes is not None and time.monotonic() - started >= 60 * minutes
 
-    def made(path: Path, make: Callable[..., dict[str, Any]]) -> dict[str, Any] | None:
+    def made(
+        path: Path, make: Callable[..., dict[str, Any]], is_wanted: Callable[[dict[str, Any]], bool]
+    ) -> dict[str, Any] | None:
         if is_over() and not path.exists():
             results.complete = False
             return None
         say_which(path)
         part = Slice(out / "unfinished" / f"{path.stem}.pt", is_over)
         try:
-            found = kept_or_made(path, lambda: make(slice_=part) | {"wall_seconds": round(part.seconds(), 1)})
+            found = kept_or_made(
+                path,
+                lambda: make(slice_=part) | {"corpus": text, "wall_seconds": round(part.seconds(), 1)},
+            )
         except CutOff as cut:
             results.complete = False
             results.notes.append(f"{path.stem} was cut off at {cut}; another call goes on there.")
             return None
         part.done()
+        if found.get("corpus", text) != text or not is_wanted(found):
+            raise UserError(f"{out} has results of another text or model; choose another --out", 65)
         return found
 
     for runs, policy, seed, schedule, path in _planned(plan, size, out):
         make = partial(train, size, corpus, texts, policy, schedule, seed, config.device, out, plan.validate_every)
-        found = made(path, partial(make, texts_at=plan.iterations))
+        found = made(path, partial(make, texts_at=plan.iterations), partial(is_of_policy, policy, plan.validate_every))
         if found is not None:
             about = {"rate": runs.rate, "losing": runs.losing, "scale": schedule.scale}
             results.runs.append(found | about | {"failures": len(schedule.failures)})
     for number, (name, at_once_plan) in enumerate(plan.at_once):
         for seed in plan.seeds:
             path = out / "results" / f"at-once-{name}-{number}-s{seed}.json"
-            found = made(path, partial(at_once.measure, SIZES[name], corpus, seed, at_once_plan, config.device))
+            found = made(
+                path, partial(at_once.measure, SIZES[name], corpus, seed, at_once_plan, config.device),
+                partial(at_once.is_of, at_once_plan),
+            )  # fmt: skip
             if found is not None:
                 results.at_once.append(found)
     return results

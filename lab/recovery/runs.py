@@ -147,8 +147,9 @@ class Run:
         return self.curve
 
     def state(self) -> dict[str, Any]:
-        """All that `resume` needs, as plain values and tensors. A checkpoint's file stays where it is."""
+        """All that `resume` needs, as plain values and tensors."""
         return {
+            "checkpoint": torch.load(self._checkpoint, weights_only=True) if self.policy.checkpoint_every else None,
             "kept": self.model.keep().as_plain(), "iteration": self.iteration, "curve": self.curve,
             "counted": asdict(self.counted), "damages": self.damages, "lost_at": self._lost_at, "before": self._before,
             "shadows": [
@@ -160,7 +161,10 @@ class Run:
         }  # fmt: skip
 
     def resume(self, state: dict[str, Any]) -> None:
-        """Go on where a run like this one was when its `state` was taken."""
+        """Go on where a run like this one was when its `state` was taken. The checkpoint's file may be of later, or of
+        another run of this policy."""
+        if state.get("checkpoint") is not None:
+            torch.save(state["checkpoint"], self._checkpoint)
         self.model.restore(Kept.from_plain(state["kept"]))
         self.iteration, self.curve, self.damages = state["iteration"], state["curve"], state["damages"]
         self.counted = Counted(**state["counted"])
@@ -373,6 +377,13 @@ def run(
         "iterations": schedule.iterations, "curve": curve, "texts": afterwards, "counted": asdict(one.counted),
         "damages": one.damages, "parameters": size.config.total_parameters(), "final_step": one.model.step,
     }  # fmt: skip
+
+
+def is_of(policy: Policy, validate_every: int, found: Mapping[str, Any]) -> bool:
+    """Whether a result is of this policy, and was looked at as often. What a policy had not yet when it was made is as
+    usual."""
+    wanted = asdict(policy)
+    return wanted | found["policy"] == wanted and all(at % validate_every == 0 for at, _ in found["curve"])
 
 
 def is_by_formula(policy: Mapping[str, Any]) -> bool:

@@ -3,21 +3,24 @@ was stopped; and a new folder for the labs that measure a swarm several times.""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ftnode.protocol.words.errors import UserError
+
+FIGURES: Final = "figures.json"
 
 
 def write_atomically(path: Path, content: str) -> None:
     """Into a temporary neighbour first, then renamed: a file that is there is whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".part")
-    temporary.write_text(content)
+    temporary.write_text(content, encoding="utf-8")
     os.replace(temporary, path)
 
 
@@ -50,6 +53,8 @@ def folder_for(given: Path, option: str, empty: bool = True) -> Path:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         used = empty and any(directory.iterdir())
+        if not os.access(directory, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         raise UserError(f"cannot write to {directory}: {error.strerror}; choose another {option}", 73) from None
     if used:
@@ -57,10 +62,28 @@ def folder_for(given: Path, option: str, empty: bool = True) -> Path:
     return directory
 
 
+def file_for(given: Path, option: str) -> Path:
+    """The file that a person named with `option`, in a folder that is there now. Raises UserError (73) when nothing can
+    be written there."""
+    folder_for(given.parent, option, empty=False)
+    if given.is_dir():
+        raise UserError(f"cannot write to {given}: {os.strerror(errno.EISDIR)}; choose another {option}", 73)
+    return given
+
+
 def measured(measure: Callable[[Path | None], dict[str, Any]], runs: int, out: Path | None) -> list[dict[str, Any]]:
-    """What `measure` finds each time; with `out`, it is given a folder `run-1`, `run-2`, ... there.
+    """What `measure` finds each time. With `out`, it is given a folder `run-1`, `run-2`, ... there, in which its
+    figures are written when it has ended.
 
     Raises UserError (73) when `out` is no new or empty folder.
     """
-    folder = None if out is None else folder_for(out, "--out")
-    return [measure(None if folder is None else folder / f"run-{number + 1}") for number in range(runs)]
+    if out is None:
+        return [measure(None) for _ in range(runs)]
+    whole = folder_for(out, "--out")
+
+    def kept(folder: Path) -> dict[str, Any]:
+        found = measure(folder)
+        write_atomically(folder / FIGURES, json.dumps(found, indent=2) + "\n")
+        return found
+
+    return [kept(whole / f"run-{number + 1}") for number in range(runs)]

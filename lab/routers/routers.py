@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+from ftnode.lab.results.result_files import file_for, write_atomically
 from ftnode.lab.routers import matrix, relay_killed, swarm, trains, watch
 
 PARTS: Final = ("matrix", "trains", "swarm", "watch", "relay-killed")
@@ -28,15 +29,17 @@ class Asked:
 
 
 def run(asked: Asked, json_output: bool = False, out: Path | None = None) -> dict[str, Any]:
-    """Measure, print tables or JSON, and return the figures. Raises UserError (69) where there can be no homes."""
+    """Measure, print tables or JSON, and return the figures. In `out` they are written after each part. Raises
+    UserError: 69 where there can be no homes, 73 where there is no writing."""
+    path = None if out is None else file_for(out, "--out")
     figures: dict[str, Any] = {}
     for part in asked.parts:
         with tempfile.TemporaryDirectory(prefix="ftnode-lab-") as temporary:
             figures[part] = measure(part, asked, Path(temporary))
+        if path is not None:
+            write_atomically(path, json.dumps(figures, indent=2) + "\n")
         if not json_output:
             print(table(part, figures[part]), flush=True)
-    if out is not None:
-        out.write_text(json.dumps(figures, indent=2), encoding="utf-8")
     if json_output:
         print(json.dumps(figures, indent=2))
     return figures

@@ -53,10 +53,15 @@ def of_kind(folder: Path, router: str, delay_seconds: float) -> Watched:
 
 
 def _status(enter: Sequence[str], point: str, home: Path) -> tuple[float, int]:
-    """Seconds of the command, and the step that it told. Raises UserError (70) when it told none."""
+    """Seconds of the command, and the step that it told. Raises UserError: 70 when it told none, 75 when it took too
+    long."""
     argv = [*enter, sys.executable, "-m", *NODE, "status", "--peer", point, "--json", "--home", str(home)]
     began = time.monotonic()
-    asked = subprocess.run(argv, capture_output=True, text=True, timeout=LOOK_SECONDS, check=False)
+    try:
+        asked = subprocess.run(argv, capture_output=True, text=True, timeout=LOOK_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        text = f"ftnode status took longer than {LOOK_SECONDS:g} s; measure on a quieter machine"
+        raise UserError(text, 75) from None
     seconds = time.monotonic() - began
     try:
         found: dict[str, Any] = json.loads(asked.stdout)

@@ -13,6 +13,7 @@ from ftnode.lab.swarms.swarm import NODE, Process, Swarm
 from ftnode.lab.traces.story import Story
 from ftnode.node.cli.manifest import manifest_text
 from ftnode.node.data.corpus import corpus_facts
+from ftnode.node.home.waiting import spoken
 from ftnode.node.manifests.presets import adapt, preset
 from ftnode.protocol.manifest.parse import Manifest
 from ftnode.protocol.words.errors import UserError
@@ -50,7 +51,12 @@ class Trial:
         return self.swarm.kill(name)
 
     def wait(self, what: str, condition: Callable[[Story], bool], seconds: float = START_SECONDS) -> None:
-        """Until `condition` holds. Raises UserError (75) when it does not in time, 70 when a node ends by itself."""
+        """Until `condition` holds; stderr says what for when that takes long. Raises UserError: 75 when it does not in
+        time, 70 when a node ends by itself."""
+        with spoken(what):
+            self._wait(what, condition, seconds)
+
+    def _wait(self, what: str, condition: Callable[[Story], bool], seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while True:
             self.story.read()

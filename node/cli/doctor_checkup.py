@@ -165,6 +165,9 @@ def gpu(found: Mapping[str, Any], card: bool) -> Check:
         )
         return Check("gpu", OK, f"{told}; ftnode join takes one that is free")
     trouble = str(found.get("trouble") or "")
+    if found.get("late"):
+        fix = "end other programs, since this machine is busy or its disk slow, and check again"
+        return Check("gpu", FAILED, f"torch took too long to start: {trouble}", fix)
     if "torch" not in found:
         return Check("gpu", FAILED, f"torch does not start: {trouble or 'it said nothing'}", "install torch again")
     if card:

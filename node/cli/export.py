@@ -26,6 +26,7 @@ from ftnode.node.cli.options import (
     peer_option,
     unused_home_option,
 )
+from ftnode.node.home.closed_terminal import heeded
 from ftnode.node.home.waiting import spoken
 from ftnode.protocol.words.errors import UserError
 
@@ -162,8 +163,7 @@ def take(
 
 @contextmanager
 def ended_by_any_signal() -> Iterator[None]:
-    """SIGTERM, and a terminal that is closed, end it as Ctrl-C does: what was written so far goes. What is ignored
-    (nohup) stays so."""
+    """SIGTERM, and a terminal that is closed, end it as Ctrl-C does: what was written so far goes."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -173,8 +173,7 @@ def ended_by_any_signal() -> Iterator[None]:
             raise KeyboardInterrupt
         signal.raise_signal(signal.SIGINT)  # trio hears it where it can be heard
 
-    ending = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is not signal.SIG_IGN]
-    before = {one: signal.signal(one, interrupt) for one in ending}
+    before = {one: signal.signal(one, interrupt) for one in heeded(signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:

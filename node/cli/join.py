@@ -53,9 +53,10 @@ def _voucher(_context: click.Context, _option: click.Parameter, given: str) -> s
     if not given:
         return ""
     from ftnode.node.manifests.joining import read_voucher
+    from ftnode.node.manifests.voucher import BEGINNING
 
     text = given.strip()
-    if not text.startswith("ftvouch1."):
+    if not text.startswith(BEGINNING):
         path = typed_path(given)
         try:
             with path.open("rb") as file:

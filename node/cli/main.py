@@ -19,6 +19,7 @@ import click
 
 from ftnode.node.cli.lab_by_name import is_installed, load
 from ftnode.node.cli.letters import spell_out
+from ftnode.node.home.closed_terminal import forget_output
 from ftnode.protocol.words.errors import UserError
 
 ERRORS = "cli"
@@ -337,10 +338,10 @@ def _report(error: BaseException) -> int:
         _say(f"{error.format_message()}{_usage(error)} [E64-usage]")
         return USAGE
     if isinstance(error, BrokenPipeError):
-        _forget_output()  # who reads us has enough, as in `ftnode status | head`
+        forget_output()  # who reads us has enough, as in `ftnode status | head`
         return 141
     if isinstance(error, OSError):
-        _forget_output()
+        forget_output()
         return _report(UserError(f"cannot write to the standard output: {error.strerror}; see where it leads", 74))
     return INTERRUPTED
 
@@ -368,11 +369,6 @@ def _is_of_output(error: BaseException) -> bool:
     except OSError:
         return True
     return False
-
-
-def _forget_output() -> None:
-    """Python would complain again when it flushes at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _group(group: BaseExceptionGroup[BaseException]) -> int:

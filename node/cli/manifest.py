@@ -333,9 +333,9 @@ def replace_manifest(path: Path, text: str) -> None:
 
 
 def _run_name(path: Path, fallback: str) -> str:
-    """The file's name, as far as it can be a run's name, else the preset's. Letters lose their accents, and a dash
-    stands for what else cannot be in one."""
-    plain = "".join(letter for letter in normalize("NFKD", path.stem) if not combining(letter))
+    """The file's name, as far as it can be a run's name, else the preset's. Letters lose their accents, a plus is
+    written out, and a dash stands for what else cannot be in one."""
+    plain = "".join(letter for letter in normalize("NFKD", path.stem) if not combining(letter)).replace("+", "-plus")
     name = re.sub("[^A-Za-z0-9._]+", "-", plain).strip("-._")[:64]
     return name or fallback
 

@@ -27,13 +27,14 @@ NO_CARDS: Final = "this torch is built without CUDA"
 
 
 def found_by_torch() -> dict[str, Any]:
-    """The word of probe.py, out of a process of its own; `trouble` alone where it has none."""
+    """The word of probe.py, out of a process of its own; `trouble` alone where it has none, and `late` where it took
+    too long to say so."""
     command = [sys.executable, "-m", "ftnode.node.compute.probe"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_SECONDS)
         found = json.loads(done.stdout) if done.returncode == 0 else None
     except subprocess.TimeoutExpired:
-        return {"trouble": f"no answer within {PROBE_SECONDS:.0f} s"}
+        return {"trouble": f"no answer within {PROBE_SECONDS:.0f} s", "late": True}
     except (OSError, ValueError) as error:
         return {"trouble": str(error)}
     if not isinstance(found, dict):

@@ -14,6 +14,7 @@ from typing import Final
 
 import trio
 
+from ftnode.node.home.closed_terminal import heeded
 from ftnode.node.home.identity import Identity, take_identity
 from ftnode.node.home.log_folders import LOG_NAME, clear, hold
 from ftnode.node.home.log_format import LogFile, formatter
@@ -94,9 +95,7 @@ async def _live(config: JoinConfig, identity: Identity) -> UserError | None:
     bottom = BottomLine(speaking)
     machine = MachineUse(config, speaking.say)
     owner = OwnerWishes(config, identity.peer_id, speaking, machine.read)
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
-        numbers.append(signal.SIGHUP)
+    numbers = signal.SIGINT, signal.SIGTERM, *heeded(signal.SIGHUP)
     for number in numbers:  # which the receiver puts back: a second Ctrl-C must not cut short what follows the first
         signal.signal(number, signal.SIG_IGN)
     with trio.open_signal_receiver(*numbers) as signals, bottom.gone_at_the_end():

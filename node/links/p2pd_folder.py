@@ -24,6 +24,7 @@ def private_folder() -> tuple[Path, int]:
     except OSError as error:
         raise UserError(f"cannot create a folder in {root}: {error.strerror}; make room, or set TMPDIR", 73) from None
     if len(os.fsencode(folder)) > 90:
+        folder.rmdir()
         raise UserError(f"{root} is too long for the path of a unix socket; set TMPDIR to a shorter one", 73)
     # The lock gets its name when it is already held, so that nobody takes the folder for a dead node's.
     lock = os.open(folder / "lock.new", os.O_RDWR | os.O_CREAT, 0o600)

@@ -27,8 +27,10 @@ FALSE: Final = "the voucher is not signed by"
 BYTES_MAX: Final = 320
 """Of one voucher; its times have eleven digits at most."""
 
+BEGINNING: Final = "ftvouch1."
+"""Of every voucher, and of no file's name that anybody would choose."""
 _PATTERN: Final = re.compile(
-    rf"ftvouch1\.([0-9a-f]{{32}})\.({PEER_ID_PATTERN})\.({PEER_ID_PATTERN})"
+    rf"{re.escape(BEGINNING)}([0-9a-f]{{32}})\.({PEER_ID_PATTERN})\.({PEER_ID_PATTERN})"
     r"\.([1-9][0-9]{0,10})\.([1-9][0-9]{0,10})\.([0-9a-f]{128})"
 )
 
@@ -50,7 +52,7 @@ class Voucher:
 
     @property
     def signed_text(self) -> str:
-        return f"ftvouch1.{self.run}.{self.by}.{self.peer}.{self.made}.{self.until}"
+        return f"{BEGINNING}{self.run}.{self.by}.{self.peer}.{self.made}.{self.until}"
 
     def __str__(self) -> str:
         return f"{self.signed_text}.{self.signature.hex()}"

@@ -41,6 +41,16 @@ def test_a_correct_run_passes(run: Path) -> None:
     assert (findings.duplicates_applied, findings.microbatches_lost) == (0, 0)
 
 
+@pytest.mark.parametrize("text", [None, "", '{"n": 0, "t": 1.0, "k": "sta'])
+def test_a_folder_without_a_record_does_not_pass(text: str | None, tmp_path: Path) -> None:
+    """Also where traces are there in which nothing stands, or which end in their first line."""
+    if text is not None:
+        (tmp_path / "trace.jsonl").write_text(text)
+    with pytest.raises(UserError, match="no trace below") as caught:
+        audit(tmp_path)
+    assert caught.value.exit_code == 66
+
+
 def semantic_records(run: Path) -> list[tuple[str, int, str]]:
     found = []
     for name in NAMES:

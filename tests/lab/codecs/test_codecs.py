@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -69,6 +70,17 @@ def test_a_folder_of_another_text(tmp_path: Path, ftnode: Callable[..., Seen]) -
     path.write_text(json.dumps(json.loads(path.read_text()) | {"corpus": "0" * 64}))
     seen = ftnode("lab", "codecs", "--quick", "--minutes", 0, "--out", tmp_path)
     assert seen.code == 65 and "results of another text" in seen.err
+
+
+def test_a_folder_of_another_target(
+    tmp_path: Path, ftnode: Callable[..., Seen], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps to one loss are not compared with those to another one."""
+    once = "lab", "codecs", "--quick", "--only", "int4-muon", "--json", "--out", tmp_path
+    steps = json.loads(ftnode(*once).out)["trained"][0]["steps"]
+    monkeypatch.setattr(codecs, "QUICK", replace(QUICK, target=QUICK.target - 0.2))
+    seen = ftnode(*once)
+    assert steps and seen.code == 65 and "results of another text or target" in seen.err
 
 
 def test_what_is_typed(tmp_path: Path, ftnode: Callable[..., Seen], monkeypatch: pytest.MonkeyPatch) -> None:

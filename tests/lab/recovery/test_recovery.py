@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from io import StringIO
@@ -65,6 +66,20 @@ def test_it_leaves_tables_pictures_and_goes_on(whole: tuple[Path, dict[str, Any]
     recovery.run(RecoveryConfig(out=out))
     assert json.loads(gone.read_text())["rows"] == json.loads(again)["rows"]
     assert all(path.stat().st_mtime_ns == at for path, at in before.items() if path != gone)
+
+
+def test_results_of_another_plan_are_not_mixed_in(whole: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    """As of a quick call with the size of a longer one, or of another Python's library."""
+    out = Path(shutil.copytree(whole[0], tmp_path / "out"))
+    path = next((out / "results").glob("at-once-*.json"))
+    kept = json.loads(path.read_text())
+    for other in ({"after": [0, 20]}, {"corpus": "0" * 64}):
+        path.write_text(json.dumps(kept | other))
+        with pytest.raises(UserError, match="results of another text or model; choose another --out") as caught:
+            recovery.run(RecoveryConfig(out=out))
+        assert caught.value.exit_code == 65
+    path.write_text(json.dumps({name: value for name, value in kept.items() if name != "corpus"}))
+    assert recovery.run(RecoveryConfig(out=out)) == 0, "files of before do not say of which text they are"
 
 
 def at_once_file(seed: int, *excess: float) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from ftnode.lab.recovery import at_once
 from ftnode.lab.recovery.failures import Schedule
-from ftnode.lab.recovery.runs import Policy, Run, is_by_formula, run
+from ftnode.lab.recovery.runs import Policy, Run, is_by_formula, is_of, run
 from ftnode.lab.recovery.whole_model import WholeModel
 from ftnode.lab.results.cut_off_work import CutOff, Slice
 from tests.lab.recovery.recovery_micro import MICRO, corpus, schedule
@@ -144,7 +145,8 @@ def test_survivors_hold_only_while_the_loss_is_high(tmp_path: Path) -> None:
     ids=lambda policy: policy.name,
 )
 def test_a_run_in_slices_is_the_run_in_one_go(policy: Policy, tmp_path: Path) -> None:
-    """Cut off after every second iteration, each time into a new model."""
+    """Cut off after every second iteration, each time into a new model. Meanwhile another run of the policy has ended
+    in the folder, and its checkpoint has gone with it."""
     whole = result(policy, tmp_path)
     slices = 0
     while True:
@@ -157,6 +159,8 @@ def test_a_run_in_slices_is_the_run_in_one_go(policy: Policy, tmp_path: Path) ->
         except CutOff as cut:
             slices += 1
             assert str(cut) == f"iteration {2 * slices} of 8"
+            for checkpoint in tmp_path.glob("checkpoint-*"):
+                checkpoint.unlink()
     assert slices == 3 and found["curve"] == whole["curve"] and found["damages"] == whole["damages"]
     for name in ("by", "kept_bytes", "sent_bytes", "moved_bytes", "rolled_back_steps", "failures"):
         assert found["counted"][name] == whole["counted"][name], name
@@ -176,6 +180,26 @@ def test_losses_at_once_in_slices_are_those_in_one_go(tmp_path: Path) -> None:
         except CutOff:
             slices += 1
     assert found == whole and slices == 1 + len(whole["rows"])
+
+
+def test_what_another_plan_has_begun_is_not_gone_on_with(tmp_path: Path) -> None:
+    """Both have the name of the same result file."""
+    short, plan = (at_once.Plan((age,), ((2,),), ("uniform",), (0, 2)) for age in (11, 12))
+    with pytest.raises(CutOff):
+        at_once.measure(MICRO, corpus(), 3, short, slice_=Slice(tmp_path / "part.pt", lambda: True))
+    found = at_once.measure(MICRO, corpus(), 3, plan, slice_=Slice(tmp_path / "part.pt"))
+    assert found == at_once.measure(MICRO, corpus(), 3, plan)
+    assert at_once.is_of(plan, found) and not at_once.is_of(short, found)
+    assert not at_once.is_of(replace(plan, after=(0, 4)), found) and not at_once.is_of(replace(plan, swap=True), found)
+
+
+def test_a_result_is_of_its_policy() -> None:
+    policy = Policy("shadow", way="uniform", shadow_every=3)
+    found = {"policy": asdict(policy), "curve": [(0, 5.0), (2, 4.0)]}
+    assert is_of(policy, 2, found) and not is_of(policy, 4, found)
+    assert not is_of(replace(policy, shadow_every=4), 2, found)
+    del found["policy"]["clip"]
+    assert is_of(policy, 2, found) and not is_of(replace(policy, way="random"), 2, found)
 
 
 def test_a_policy_may_clip_lower(tmp_path: Path) -> None:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ftnode.lab.routers import matrix, routers
 from ftnode.lab.routers.relay_killed import Killed
-from ftnode.lab.routers.routers import killed_figures, table, trains_figures, watch_figures
+from ftnode.lab.routers.routers import Asked, killed_figures, run, table, trains_figures, watch_figures
 from ftnode.lab.routers.swarm import Swarm, figures_of
 from ftnode.lab.routers.trains import Trained
 from ftnode.lab.routers.watch import Watched
+from ftnode.protocol.words.errors import UserError
 
 
 def swarm(router: str, relays: int, tokens: float) -> Swarm:
@@ -38,3 +46,22 @@ def test_a_relay_whose_end_costs_too_much_is_missed() -> None:
     figures = killed_figures([Killed("bootstrap", 5_000_000, 1.5, 1.0), Killed("relay-1", 5_000_000, 5.5, 1.0)])
     assert figures["missed"] == ["after relay-1 the next commit took more than 5 s"]
     assert "bootstrap, which carried 5.0 MB in 10 steps" in table("relay-killed", figures)
+
+
+def test_each_part_is_written_when_it_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So what was measured stays when a later part fails; and a place that takes nothing is told before all of them."""
+
+    def measure(part: str, asked: Asked, folder: Path) -> dict[str, Any]:
+        if part == "watch":
+            raise UserError("status told no step", 70)
+        return trains_figures([Trained("none", "two", True, 4.0, "")])
+
+    monkeypatch.setattr(routers, "measure", measure)
+    pairs = matrix.Asked(("none",), (1.0, 1.0), (1.0, 1.0), 0.0)
+    asked, out = Asked(("trains", "watch"), pairs, 1.0), tmp_path / "new" / "routers.json"
+    with pytest.raises(UserError, match="told no step"):
+        run(asked, True, out)
+    assert json.loads(out.read_text())["trains"]["missed"] == []
+    monkeypatch.setattr(routers, "measure", None)
+    with pytest.raises(UserError, match="cannot write to"):
+        run(asked, True, tmp_path)

@@ -172,7 +172,9 @@ def test_torch_is_asked_in_a_process_of_its_own() -> None:
 
 def test_a_torch_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "PROBE_SECONDS", 0.01)
-    assert gpu(doctor._probe(), False).verdict == FAILED
+    check = gpu(doctor._probe(), False)
+    assert check.verdict == FAILED and "took too long" in check.text, "nothing is wrong with it"
+    assert "install" not in check.fix and "end other programs" in check.fix
 
 
 @pytest.mark.parametrize("knocks", [True, False])

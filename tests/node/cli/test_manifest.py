@@ -31,7 +31,7 @@ def test_init_writes_a_commented_manifest(manifest_file: Path) -> None:
     ("file", "name"),
     [
         ("mein lauf ü.toml", "mein-lauf-u"), ("A_b c.toml", "A_b-c"), ("日本.toml", "tiny"), ("-- x.toml", "x"),
-        ("own-run.v2.toml", "own-run.v2"), (f"{'x' * 70}.toml", "x" * 64),
+        ("own-run.v2.toml", "own-run.v2"), ("m-checkfree+.toml", "m-checkfree-plus"), (f"{'x' * 70}.toml", "x" * 64),
     ],
 )  # fmt: skip
 def test_a_run_that_is_not_called_as_its_file_says_so(
