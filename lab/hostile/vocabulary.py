@@ -63,7 +63,7 @@ class Vocabulary:
             self._take_apart(view, "")
 
     def _take_apart(self, value: Any, name: str) -> None:
-        kind = type(value)
+        kind: Any = type(value)
         if kind is int or kind is str:
             self._values[name].append(value)
         elif kind is tuple:
