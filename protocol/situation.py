@@ -18,7 +18,7 @@ from ftnode.protocol.liveness.liveness import Liveness
 from ftnode.protocol.liveness.moves import Moves
 from ftnode.protocol.step.attempt import StepWork
 from ftnode.protocol.step.doubts import Doubts
-from ftnode.protocol.step.patience import leader_seconds
+from ftnode.protocol.step.patience import leader_seconds, leader_seconds_min
 from ftnode.protocol.step.probation import Probation
 from ftnode.protocol.wire.admission import REASON_MAX
 from ftnode.protocol.words import effects as fx
@@ -267,6 +267,8 @@ class Situation(NamedTuple):
         leader that does its duty lets pass (rule 38). Where nobody has weights, it may rightly look for disks."""
         view, begin = self.view, self.own.begin
         if view is None or not self.member or view.leader == self.me or not (self.quorate and self.hears(view.leader)):
+            return False
+        if self.still_seconds <= leader_seconds_min(self.settings):  # as nearly always, and the rest takes longer
             return False
         if self.own.finished or view.vacancies():
             return False

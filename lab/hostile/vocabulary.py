@@ -11,6 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass, replace
 from enum import Enum
+from functools import cache
 from random import Random
 from types import NoneType, UnionType
 from typing import Any
@@ -62,17 +63,16 @@ class Vocabulary:
             self._take_apart(view, "")
 
     def _take_apart(self, value: Any, name: str) -> None:
-        if isinstance(value, Enum) or value is None or isinstance(value, bool | float):
-            return
-        if isinstance(value, int | str):
+        kind: Any = type(value)
+        if kind is int or kind is str:
             self._values[name].append(value)
-        elif is_dataclass(value) or hasattr(value, "_fields"):
-            self._values[type(value)].append(value)
-            for field, _ in fields_of(type(value)):
-                self._take_apart(getattr(value, field), field)
-        elif isinstance(value, tuple):
+        elif kind is tuple:
             for item in value[:8]:
                 self._take_apart(item, name)
+        elif _is_record(kind):
+            self._values[kind].append(value)
+            for field, _ in fields_of(kind):
+                self._take_apart(getattr(value, field), field)
 
     # -- whole messages
 
@@ -255,6 +255,12 @@ class Vocabulary:
             if "attempt" in names:
                 new["attempt"] = attempt
         return replace(message, **new)
+
+
+@cache
+def _is_record(kind: type) -> bool:
+    """A dataclass or a NamedTuple."""
+    return not issubclass(kind, Enum) and (is_dataclass(kind) or hasattr(kind, "_fields"))
 
 
 def fields_of(kind: Any) -> list[tuple[str, Any]]:

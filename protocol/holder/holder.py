@@ -751,7 +751,7 @@ class Holder:
         work = self.work
         if work is None:
             return False
-        return work.can_advance or (work.ready_stages > self._ready_results and work.complete and not work.checking)
+        return work.can_advance or (work.complete and not work.checking and work.ready_stages > self._ready_results)
 
     def advance(self, s: Situation) -> Outcome:
         """Give compute what it can do, and tell the leader when all is done."""

@@ -33,10 +33,14 @@ class LentCopies:
             if up_to is not None and copy.version.step > up_to:
                 continue
             known = self._of.setdefault(copy.stage, [])
-            every = [*(each for each in known if each != copy), copy]
+            if copy in known:  # most are told again and again
+                known.remove(copy)
+                known.append(copy)
+                continue
+            every = [*known, copy]
             same = sorted((each for each in every if each.keeper == copy.keeper), key=lambda each: each.version.step)
             older = same[:-LENT_OF_A_KEEPER]
-            news = news or (copy not in known and copy not in older)
+            news = news or copy not in older
             self._of[copy.stage] = [each for each in every if each not in older][-LENT_REMEMBERED:]
         return news
 

@@ -232,6 +232,8 @@ class StepWork:
         return waiting + (len(self._queue) + len(self._running) if len(self.stages) == 1 else 0)
 
     def accumulated_of(self, stage: int) -> list[tuple[int, int]]:
+        if self.stages == (stage,):
+            return [*self.accumulated]
         return [(m, visit) for m, visit in self.accumulated if self.route(m)[visit] == stage]
 
     # -- scheduling

@@ -137,13 +137,13 @@ class CreditLedger:
                 self._totals.clear()
 
     def _add(self, more: Credit) -> None:
-        was = self._totals.get(more.peer, Credit(more.peer, 0, 0.0, 0))
-        self._totals[more.peer] = replace(
-            was,
-            visits=min(NUMBER_MAX - 1, was.visits + more.visits),
-            seconds=min(CREDIT_SECONDS_MAX, was.seconds + more.seconds),
-            rebuilt=min(NUMBER_MAX - 1, was.rebuilt + more.rebuilt),
-            relayed=min(NUMBER_MAX - 1, was.relayed + more.relayed),
+        was = self._totals.get(more.peer) or Credit(more.peer, 0, 0.0, 0)
+        self._totals[more.peer] = Credit(
+            more.peer,
+            min(NUMBER_MAX - 1, was.visits + more.visits),
+            min(CREDIT_SECONDS_MAX, was.seconds + more.seconds),
+            min(NUMBER_MAX - 1, was.rebuilt + more.rebuilt),
+            min(NUMBER_MAX - 1, was.relayed + more.relayed),
         )
 
     def _make_room(self, kept: set[str]) -> None:

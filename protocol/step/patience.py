@@ -43,4 +43,9 @@ def leader_seconds(settings: Settings, view: View, begin: Begin | None) -> float
     for peer in view.members():
         seconds = of_several(settings, view, peer, settings.task_seconds)
         debts.append(seconds if begin is None else with_other_work(settings, begin, peer, seconds))
-    return max(debts) + settings.sum_seconds + LEADER_LEASES * settings.lease_seconds
+    return max(debts) + leader_seconds_min(settings)
+
+
+def leader_seconds_min(settings: Settings) -> float:
+    """Under any leader, whatever its members owe."""
+    return settings.sum_seconds + LEADER_LEASES * settings.lease_seconds

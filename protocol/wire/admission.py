@@ -327,9 +327,10 @@ def _copied(copies: tuple[Copied, ...], settings: Settings) -> bool:
 
 def _lent(copies: tuple[LentCopy, ...], settings: Settings) -> bool:
     """A few of each stage."""
-    stages = Counter(copy.stage for copy in copies)
-    return max(stages.values()) <= LENT_TOLD and all(
-        _number(copy.stage, settings.stage_count)
+    few = len(copies) <= LENT_TOLD or max(Counter(copy.stage for copy in copies).values()) <= LENT_TOLD
+    count = settings.stage_count
+    return few and all(
+        0 <= copy.stage < count
         and _kept(copy.version, settings)
         and len(copy.keeper) <= PEER_ID_MAX
         and 0 < len(copy.digest) <= NAME_MAX

@@ -14,6 +14,7 @@ import traceback
 from collections import Counter, deque
 from collections.abc import Callable
 from functools import cache
+from itertools import islice
 from math import inf
 from types import FrameType
 from typing import Any
@@ -37,8 +38,10 @@ EFFECTS_MAX = 2000
 """Of one event."""
 TABLE_MAX = 700
 """Entries of any table of a participant, where nobody invents peers; a run of the fuzzed worlds has less steps."""
-LOOKED_AT_EVERY = 50
-"""Events after which the tables are counted again."""
+SHOWN_EVERY = 50
+"""Events after which watchers look again."""
+COUNTED_EVERY = 250
+"""Events after which the tables are counted again; what grows does not shrink so soon."""
 TENSOR = Tensor(False, 0, Attempt(0, 0), 0, 0, "", 1)
 CORE = "/protocol/"
 
@@ -253,9 +256,10 @@ class HostileWorld(World):
         host.spins = host.spins + 1 if deadline <= self.now and type(event) is Wake else 0
         if host.spins > SPINS_MAX:
             raise Crash(f"{host.peer} wakes again and again at {self.now}: {participant.waiting()}")
-        if self.events % LOOKED_AT_EVERY == 0:
-            self.count_tables(host)
+        if self.events % SHOWN_EVERY == 0:
             self.show(host)
+        if self.events % COUNTED_EVERY == 0:
+            self.count_tables(host)
 
     def show(self, host: Host) -> None:
         """What watchers are shown, and what is announced, between two events. Raises Crash."""
@@ -328,7 +332,7 @@ def tables(participant: Participant) -> list[tuple[str, int]]:
             if isinstance(value, TABLES):
                 found.append((place, len(value)))
                 items = value.values() if isinstance(value, dict) else value
-                level += [item for item in list(items)[:8] if _is_ours(item)]
+                level += [item for item in islice(items, 8) if _is_ours(item)]
                 inner = [len(item) for item in items if isinstance(item, TABLES)]
                 found += [(f"{place}[]", max(inner))] if inner else []
             elif _is_ours(value):
@@ -337,8 +341,12 @@ def tables(participant: Participant) -> list[tuple[str, int]]:
 
 
 def _attributes(owner: Any) -> list[tuple[str, Any]]:
-    slots = _slots(type(owner))
-    return [*getattr(owner, "__dict__", {}).items(), *((n, getattr(owner, n)) for n in slots if hasattr(owner, n))]
+    found = [*getattr(owner, "__dict__", {}).items()]
+    for name in _slots(type(owner)):
+        value = getattr(owner, name, None)
+        if value is not None:
+            found.append((name, value))
+    return found
 
 
 @cache

@@ -30,6 +30,7 @@ from tests.sim.scenario import Scenario
 from tests.sim.test_at_odds import lost, of_stage, trains_without
 from tests.sim.test_duty import LONG, betrays, seen, swarm
 from tests.sim.world import World
+from tests.tiers import seeds
 
 SEEDS: Final = range(24)
 SOON_SECONDS: Final = 30.0
@@ -94,7 +95,7 @@ def test_a_liar_is_found_after_about_as_many_steps_as_the_share_of_checks_says(
     """Of n holders each draws somebody else, and one of n - 1 is the liar. All that it did is done again once in ten
     steps, and each of its visits besides."""
     found = []
-    for seed in range(1, 9):
+    for seed in seeds(24):
         world = swarm(seed, replicas, checks=0.2)
         host = of_stage(world, True)
         lies(world, host, turned) if gives else passes_on(world, host, False)
@@ -163,7 +164,7 @@ def test_whoever_held_a_stage_alone_gets_a_second_one_beside_it(seed: int, hold:
 def test_planted_nobody_holds_a_stage_for_the_sake_of_checks() -> None:
     """Often, those that come one after the other are asked in time to hold what another one has."""
     with patched((Changes, "best_second", lambda self, names: None)):
-        views = (seen(alone_with_room(seed, 2)) for seed in range(1, 7))
+        views = (seen(alone_with_room(seed, 2)) for seed in range(3, 9))  # seed 3 shows it
         assert any(sum(len(group) == 1 for group in view.holders) >= 3 for view in views)
 
 

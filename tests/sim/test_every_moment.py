@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
@@ -20,6 +21,7 @@ from tests.sim.reduction import ALONE_SECONDS
 from tests.sim.targets import best_view, holders
 from tests.sim.test_groups import SETTINGS, final_weights, sizes
 from tests.sim.world import World
+from tests.tiers import at_night
 
 QUIET = replace(
     SETTINGS, replicas=2, steps=8, head_every=0, microbatches=3, window=3, evaluate_every=0, evaluation_microbatches=0
@@ -28,9 +30,11 @@ QUIET = replace(
 pytestmark = pytest.mark.timeout(600)
 SLEEP_SECONDS = 2.05 * QUIET.lease_seconds
 """Longer than the first voters need to miss the leader, and shorter than it takes to be taken for dead without one."""
-EVERY = int(os.environ.get("FTNODE_EVERY", "4"))
+EVERY = int(os.environ.get("FTNODE_EVERY", "6"))
 """Events of a step between two deaths of the same peer. The first of them differs from peer to peer, so that a death is
 at every event; FTNODE_EVERY=1 looks at all deaths."""
+EVERY_MESSAGE = 6
+"""Messages of a step between two deaths, but in the night, which looks at all."""
 SEEDS = range(3, 103)
 """Not every world comes to what is looked at here."""
 Victims = Callable[[World, View], list[Host]]
@@ -173,8 +177,9 @@ def test_whoever_dies_at_whichever_event_of_a_step_leaves_no_trace(who: str) -> 
 
 @pytest.mark.parametrize("in_flight", [True, False], ids=["in flight arrives", "in flight is lost"])
 def test_whoever_dies_before_whichever_message_of_a_step_leaves_no_trace(in_flight: bool) -> None:
-    wanted, world, branches = undisturbed(), begun(), Branches()
+    wanted, world, branches, messages = undisturbed(), begun(), Branches(), count()
     senders: dict[str, set[object]] = {}
+    every = 1 if at_night() else EVERY_MESSAGE
 
     def look(host: Host, kind: str, moment: str) -> None:
         def dies() -> str:
@@ -183,10 +188,11 @@ def test_whoever_dies_before_whichever_message_of_a_step_leaves_no_trace(in_flig
             return trace(world, wanted)
 
         senders.setdefault(kind, set()).add(host.peer)
-        branches.off(moment, dies)
+        if next(messages) % every == in_flight % every:
+            branches.off(moment, dies)
 
     before_every_send(world, next_step(world), 60.0, look)
-    assert senders.keys() >= {"Begin", "Boundary", "Stored", "Share", "Ready"} and branches.moments > 100
+    assert senders.keys() >= {"Begin", "Boundary", "Stored", "Share", "Ready"} and branches.moments * every > 100
     assert senders["Boundary"] == set(view_of(world).members()), "everybody works"
     assert branches.wrong() == {}
 

@@ -24,7 +24,8 @@ from tests.sim.test_restart import SETTINGS, Swarm
 from tests.tiers import seeds
 
 BLOCK_BYTES = 1000
-SEEDS = seeds(300)
+SEEDS = sorted({*seeds(300), 50})
+"""In 50 there is no time for anything."""
 STEP_SECONDS = 3.6
 """At most, with which a transfer begins: the next Begin names who learns."""
 PART = range(1, 61)

@@ -17,6 +17,9 @@ from ftnode.lab.swarms.swarm import descendants, wait_until_gone
 from ftnode.lab.swarms.trial import open_trial, small_manifest
 from tests.swarm.conftest import PACED, WAIT_SECONDS, wait
 
+STARTED_SECONDS = 12.0
+"""After so long a node has started, or has said why not."""
+
 pytestmark = [
     pytest.mark.timeout(280),
     pytest.mark.skipif(os.geteuid() != 0 or shutil.which("mount") is None, reason="only root can mount a small disk"),
@@ -103,7 +106,7 @@ def test_a_start_on_a_full_disk_is_one_line_with_a_code(tmp_path: Path, text: Pa
         ]  # fmt: skip
         process = subprocess.Popen([*map(str, argv)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:
-            process.wait(30)
+            process.wait(STARTED_SECONDS)
         except subprocess.TimeoutExpired:  # a disk that makes empty files is no reason to end
             assert full == "logs"
             process.terminate()

@@ -1,7 +1,7 @@
 """Attacks on real swarms that once stopped them, as `ftnode lab hostile` carries them out.
 
-docs/reference/hostile.md has what they were measured to do. `make night` carries all of them out, CI one of each kind:
-authority that nobody gave, a stage that nobody takes, steps that stand still, and a process that ends.
+docs/reference/hostile.md has what they were measured to do. `make night` carries all of them out, CI one: authority
+that nobody gave. That a stage is taken, that steps go on and that no process ends is shown in the virtual world.
 """
 
 from __future__ import annotations
@@ -20,10 +20,7 @@ pytestmark = pytest.mark.timeout(400)
 SHARE: Final = 0.3
 """Of the rate before. Broken swarms had less than an eighth; other tests run on this machine at the same time."""
 
-ALWAYS: Final = frozenset((
-    "forged-certificate", "certified-last-number", "silent-presences", "idle-member", "nesting-member",
-    "unready-learner",
-))  # fmt: skip
+ALWAYS: Final = "forged-certificate"
 
 
 def carried_out(name: str) -> dict[str, Any]:
@@ -36,7 +33,7 @@ def carried_out(name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "name",
-    [each.name if each.name in ALWAYS else pytest.param(each.name, marks=pytest.mark.night) for each in ATTACKS],
+    [each.name if each.name == ALWAYS else pytest.param(each.name, marks=pytest.mark.night) for each in ATTACKS],
 )
 def test_the_swarm_goes_on_during_the_attack_and_after_it(name: str) -> None:
     found = carried_out(name)

@@ -21,11 +21,12 @@ from ftnode.protocol.planning.search import WORK_MAX, BestLayout, best_layout
 from ftnode.protocol.planning.swarm import Swarm, alike, holders_of, in_words, stages_of
 from tests.chances import CHANCES, at_once
 from tests.protocol.planning.swarms import best_of_all, random_layout, random_swarm
+from tests.tiers import at_night
 
 FAST, SLOW = alike((1.0, 2.0), (0.0, 0.0), 6), alike((3.0, 6.0), (0.0, 0.0), 6)
 WITHIN, WORST = 1.05, 1.2
 """Of the best of all."""
-BRUTE_SWARMS = 45
+BRUTE_SWARMS = 45 if at_night() else 15
 PLAN_SCHEDULES = 6
 SMALL = [(2, 1), (3, 1), (5, 1), (3, 2), (4, 2), (2, 3), (3, 3)] * 2 + [(4, 3)]
 """Machines and block stages of which all layouts can be looked at."""
