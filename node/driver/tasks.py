@@ -138,12 +138,12 @@ class TaskRunner:
             norm, fault = _number(answer, "norm_squared")
             self.covered[task] = [list(pair) for pair in answer["covered"]]
             relayed = tuple(sorted(answer.get("relayed", {}).items()))
-            parts = tuple(
-                PartSeen(peer, part.size, part.cosine, part.counted)
-                for peer, part in answer.get("parts", ())
-            )  # fmt: skip
-            giver = answer.get("giver")
-            self._deliver(Done(task, None, norm, 0, str(answer["gradient"]), fault, relayed, parts=parts, giver=giver))
+            parts, sums = (
+                tuple(PartSeen(peer, seen.size, seen.cosine, seen.counted) for peer, seen in answer.get(what, ()))
+                for what in ("parts", "sums")
+            )
+            giver, gradient = answer.get("giver"), str(answer["gradient"])
+            self._deliver(Done(task, None, norm, 0, gradient, fault, relayed, parts=parts, giver=giver, sums=sums))
 
         if task.group:
             assert self.reductions is not None

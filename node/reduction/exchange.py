@@ -26,8 +26,10 @@ from ftnode.node.links.undigested import asking
 from ftnode.node.ports import StreamOpener
 from ftnode.node.reduction.part_bounds import (
     HOPELESS,
+    SIZE_MAX,
     PartBounds,
     Weighed,
+    dot,
     least_cut_off,
     squared,
     sum_bound,
@@ -123,6 +125,8 @@ class Exchange:
         """As much of that counts."""
         self._sum_squares = [0.0] * len(self._pieces)
         """Of each piece's sum, of what came."""
+        self._own_dots = [0.0] * len(self._pieces)
+        """Of each piece's sum, as far as it came, and what we contribute to it."""
         self._own_squares = [0.0] * len(self._pieces)
         """Of what the owner of each piece gave to it, of what came, where of two it cut our part off."""
         self._have = [0] * len(self._pieces)
@@ -212,6 +216,22 @@ class Exchange:
         found = self.sum.bounds.weighed()
         named = [(self.contributors[each.contributor], each) for each in found]
         return [(peer, each) for peer, each in named if peer != self._me]
+
+    def sums_seen(self) -> list[tuple[Peer, Weighed]]:
+        """What others made of their pieces, beside what we gave to these. `size`: of the sum, of our part of it, over
+        what that is in our own piece; `cosine`: of both. Of two contributors a piece has no other witness."""
+        if self.sum is None or self.sum.bounds is None or not self.complete or len(self.contributors) <= 2:
+            return []
+        ours = self.contributors.index(self._me)
+        usual = self.sum.bounds.sum_norm / self._norms[ours] if self._norms[ours] else 0.0
+        found = list[tuple[Peer, Weighed]]()
+        for piece, owner in enumerate(self.contributors):
+            norm, own = sqrt(self._sum_squares[piece]), self._norms[piece]
+            if piece == ours or not (0.0 < norm < HOPELESS and 0.0 < own < HOPELESS and 0.0 < usual < HOPELESS):
+                continue
+            cosine = max(-1.0, min(1.0, self._own_dots[piece] / (norm * own)))
+            found.append((owner, Weighed(piece, min(norm / own / usual, SIZE_MAX), cosine, 1.0)))
+        return found
 
     def _alone_with(self) -> bool:
         """Nobody else holds the stage than whom we check and we: what it gave to its own piece is the sum of that, less
@@ -317,6 +337,7 @@ class Exchange:
                     if self._sketch is not None and piece == self._checked and self._alone_with():
                         self._sketch.add(part.position(at), *self._owners_part(piece, numbers, part.chunk(at)))
                     self._take_no_more(piece, owner, numbers)
+                    self._own_dots[piece] += dot(numbers, part.chunk(at)) if self.count else 0.0
                     self._own_squares[piece] += self._owners_square(piece, numbers, part.chunk(at))
                     part.chunk(at)[:] = numbers
                     self._have[piece] = part.end(at)

@@ -137,6 +137,11 @@ class PartBounds:
         for k, part in enumerate(parts):
             self._dots[k] += dot(part, total)
 
+    @property
+    def sum_norm(self) -> float:
+        """Of what was added."""
+        return sqrt(self._sum_square) if isfinite(self._sum_square) else inf
+
     def weighed(self) -> list[Weighed]:
         """Of each contributor, once the sum is whole."""
         found = []

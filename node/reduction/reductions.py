@@ -172,7 +172,8 @@ class Reductions:
                 return
             if not exchange.over:
                 exchange.complete = not answer["fault"]
-                answered({**answer, "relayed": dict(exchange.relayed), "parts": exchange.weighed()})
+                seen = {"parts": exchange.weighed(), "sums": exchange.sums_seen()}
+                answered({**answer, "relayed": dict(exchange.relayed), **seen})
         if patience.cancelled_caught:
             log.warning("stage %d's reduction of step %d is given up", task.stage, task.step)
 

@@ -9,6 +9,7 @@ vector does not know.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any, Final
 
 import numpy as np
@@ -54,14 +55,14 @@ def distance(said: Sequence[float] | Numbers, right: Sequence[float] | Numbers, 
     """‖said - right‖ / ‖right‖, of two sketches: 0 where both are nothing, and at most DISTANCE_MAX. `beside`: what is
     right counts as no smaller than this."""
     said, right = np.asarray(said), np.asarray(right)
-    size = max(float(np.linalg.norm(right)), beside)
     with np.errstate(over="ignore", invalid="ignore"):
+        size = max(float(np.linalg.norm(right)), beside)
         away = float(np.linalg.norm(said - right))
     return relative(away, size)
 
 
 def relative(away: float, size: float) -> float:
-    """`away / size`: 0 where both are nothing, and at most DISTANCE_MAX."""
+    """`away / size`: 0 where both are nothing, and at most DISTANCE_MAX, also where one of them is no finite number."""
     if away == 0.0:
         return 0.0
-    return min(away / size, DISTANCE_MAX) if size and away == away else DISTANCE_MAX
+    return min(away / size, DISTANCE_MAX) if size and isfinite(away) and isfinite(size) else DISTANCE_MAX

@@ -685,10 +685,13 @@ class Holder:
         return out.extended(self._held_begin(s))
 
     def _look_at_parts(self, out: Outcome, done: Done) -> None:
-        """Of a sum, what others gave to our piece of it."""
-        for doubt in self.doubts.see(done.task.stage, done.task.step, done.parts):
-            about = f"what {doubt.peer} gave to the sum of stage {doubt.stage} in step {doubt.step} is {doubt.reason}"
-            out.note("doubt", about, peer=doubt.peer.id, stage=str(doubt.stage), step=str(doubt.step))
+        """Of a sum, what others gave to our piece of it, and made of theirs."""
+        stage, step = done.task.stage, done.task.step
+        seen = [("gave to", doubt) for doubt in self.doubts.see(stage, step, done.parts)]
+        seen += [("made of its piece of", doubt) for doubt in self.doubts.see_sums(stage, step, done.sums)]
+        for did, doubt in seen:
+            about = f"what {doubt.peer} {did} the sum of stage {stage} in step {step} is {doubt.reason}"
+            out.note("doubt", about, peer=doubt.peer.id, stage=str(stage), step=str(step))
 
     def _look_at_trial(self, s: Situation, out: Outcome, work: StepWork) -> None:
         """Of what was lent to us. Weights that are not to be believed are dropped; with nobody else to lend the stage,

@@ -12,15 +12,22 @@ A part is doubted
 - when its member's parts agree less with the sum of the others' than they did, or point against it. Honest parts agree
   or are mostly noise: what one expects of their cosine is never below zero.
 
+Who lies in some of its visits has most parts like others. Of each member we keep how much likelier its parts are if
+some of them are off than if none is. Where that is too much a single check may fall on a step without a lie, so the
+member is checked again and again, within a budget of its own, until it is less.
+
+Who gives a part to a piece that another one adds up gets the sum of that. What the owner made is doubted like a part,
+by how large it is beside what was given to it, and how much it points the same way.
+
 Others beside a stage may doubt one of its holders, and say so. They are believed with a budget of their own, since one
 of them may say so without a reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from math import log2, sqrt
+from math import exp, log, log2, sqrt
 from random import Random
 from typing import Final, NamedTuple, TypeVar
 
@@ -35,10 +42,30 @@ ALLOWED: Final = 0.5
 DRIFT_OF_SIZES: Final = 10.0
 """Deviations altogether, less ALLOWED for each part. Sizes have a heavy tail."""
 DRIFT_OF_COSINES: Final = 7.0
+SOME: Final = 0.15
+"""The share of parts that are off, of a member that lies in some of its visits."""
+LESS_ALIKE: Final = 1.5
+LESS_LARGE: Final = 0.8
+"""Deviations of the cosine and of the size by which such a part is off: a visit with the sign turned takes away from
+the others of the same part."""
+SOME_OFF: Final = 3.5
+"""The logarithm of how much likelier some parts are off than none: above it a member is doubted."""
+CHECK_WORTH: Final = 0.5
+"""What a check takes from that. It may have fallen on a step without a lie."""
+SOME_MAX: Final = 8.0
+SOME_A_STEP: Final = 1 / 64
+"""Checks of members of whom some parts are off, besides: at most so many in a row, and on average in one of so many
+steps."""
 SEEN_MIN: Final = 16
 """Parts before anything is far from what is usual."""
+SOME_SEEN_MIN: Final = 64
+"""Parts of a member before some of them are off: in its first steps training changes what is usual."""
+NEAR: Final = 4.0
+"""Deviations that a part counts at most where some are off."""
 FAR: Final = 6.0
 """Deviations of one part from the stage's."""
+FAR_OUT: Final = 8.0
+"""The same, of a size for which a part is doubted alone."""
 DEVIATION_MIN: Final = 0.1
 """Of sizes, in powers of two, and of cosines: exact multiples must not make everything far."""
 SIZE_MIN: Final = 2.0**-16
@@ -109,6 +136,28 @@ class Drift:
 
 
 @dataclass(slots=True)
+class SomeOff:
+    """Whether some parts are off and most are not: Page's sum, of logarithms of likelihood ratios. Honest parts take
+    from it on average, and those of a member that lies now and then add to it."""
+
+    away: float = 0.0
+
+    def add(self, less_alike: float, less_large: float) -> None:
+        """By how many deviations the next part is."""
+        alike, large = (max(-NEAR, min(NEAR, less)) for less in (less_alike, less_large))
+        off = LESS_ALIKE * alike + LESS_LARGE * large - (LESS_ALIKE**2 + LESS_LARGE**2) / 2
+        self.away = max(0.0, self.away + log(1 - SOME + SOME * exp(off)))
+
+    def check(self) -> None:
+        """The member is checked."""
+        self.away = max(0.0, self.away - CHECK_WORTH)
+
+    @property
+    def too_much(self) -> bool:
+        return self.away > SOME_OFF
+
+
+@dataclass(slots=True)
 class Budget:
     """What is left to spend, as of a step."""
 
@@ -134,6 +183,8 @@ class _Member:
     """Of one peer and stage."""
 
     cosine: Running = field(default_factory=lambda: Running(SLOW_RATE))
+    size: Running = field(default_factory=lambda: Running(SLOW_RATE))
+    some_off: SomeOff = field(default_factory=SomeOff)
     agrees_less: Drift = field(default_factory=lambda: Drift(DRIFT_OF_COSINES))
     gives_more: Drift = field(default_factory=lambda: Drift(DRIFT_OF_SIZES))
     gives_less: Drift = field(default_factory=lambda: Drift(DRIFT_OF_SIZES))
@@ -155,18 +206,36 @@ class Doubts:
         """Of these others."""
         self._stages: dict[int, Running] = {}
         self._members: dict[tuple[int, Peer], _Member] = {}
+        self._sums: dict[int, Running] = {}
+        self._owners: dict[tuple[int, Peer], _Member] = {}
+        """The same, of what they make of their pieces."""
         self._named: dict[Peer, int] = {}
         self._budget = Budget(BUDGET_MAX)
+        self._budget_for_some = Budget(SOME_MAX)
 
     def see(self, stage: int, step: int, parts: Iterable[PartSeen]) -> list[Doubt]:
         """What others gave to a sum of the stage. Those of whom there is something new to say."""
         found = list[Doubt]()
         for part in parts:
             self.cut_off += part.counted < 1.0
-            reason = self._judge(stage, part)
-            if reason and self.notice(Doubt(part.peer, stage, step, reason), True):
-                found.append(Doubt(part.peer, stage, step, reason))
+            member = self._members.setdefault((stage, part.peer), _Member())
+            reason = self._judge(stage, part, member)
+            doubt = Doubt(part.peer, stage, step, reason or "less like what others give now and then")
+            news = self.notice(doubt, True) if reason else member.some_off.too_much and self._is_news(doubt)
+            found += [doubt] if news else []
         bound(self._members)
+        return found
+
+    def see_sums(self, stage: int, step: int, sums: Iterable[PartSeen]) -> list[Doubt]:
+        """What others made of their pieces of a sum, beside our parts of these. As `see`."""
+        found = list[Doubt]()
+        for made in sums:
+            owner = self._owners.setdefault((stage, made.peer), _Member())
+            size = _size_as_usual(made, self._sums.setdefault(stage, Running(SLOW_RATE)), owner)
+            reason = _agrees_as_usual(made, owner) or size
+            if reason and self.notice(doubt := Doubt(made.peer, stage, step, reason), True):
+                found.append(doubt)
+        bound(self._owners)
         return found
 
     def notice(self, doubt: Doubt, ours: bool) -> bool:
@@ -174,6 +243,9 @@ class Doubts:
         if ours:
             self._open[doubt.peer] = doubt
             bound(self._open)
+        return self._is_news(doubt)
+
+    def _is_news(self, doubt: Doubt) -> bool:
         if doubt.step - self._named.get(doubt.peer, -QUIET_STEPS) < QUIET_STEPS:
             return False
         self._named[doubt.peer] = doubt.step
@@ -197,21 +269,34 @@ class Doubts:
 
     def choose(self, step: int, able: Iterable[Peer], chance: Random) -> Peer | None:
         """Whom to check in this step for a doubt, rather one of our own, if there is one and the budget lets us. It is
-        in doubt no more."""
+        in doubt no more, but where some of its parts are off."""
         self._budget.grow(step, BUDGET_A_STEP, BUDGET_MAX)
+        self._budget_for_some.grow(step, SOME_A_STEP, SOME_MAX)
         able = {*able}
         doubted = sorted(able & self._open.keys()) or sorted(able & self._told_of.keys())
-        if not doubted or not self._budget.spend():
+        if doubted and self._budget.spend():
+            chosen = chance.choice(doubted)
+            self._open.pop(chosen, None)
+            self._told_of.pop(chosen, None)
+        elif (off := self._most_off(able)) is not None and self._budget_for_some.spend():
+            chosen = off
+        else:
             return None
-        chosen = chance.choice(doubted)
-        self._open.pop(chosen, None)
-        self._told_of.pop(chosen, None)
+        for (_, peer), member in self._members.items():
+            if peer == chosen:
+                member.some_off.check()
         return chosen
 
-    def _judge(self, stage: int, part: PartSeen) -> str:
+    def _most_off(self, able: Collection[Peer]) -> Peer | None:
+        """Of these, of whom some parts are off, the one of whom that is likeliest."""
+        members = ((member.some_off, peer) for (_, peer), member in self._members.items() if peer in able)
+        off = [(some.away, peer) for some, peer in members if some.too_much]
+        return max(off)[1] if off else None
+
+    def _judge(self, stage: int, part: PartSeen, member: _Member) -> str:
         """Why a part is doubted; empty when it is like others. It counts for what is usual from now on."""
-        member = self._members.setdefault((stage, part.peer), _Member())
         usual = self._stages.setdefault(stage, Running(SLOW_RATE))
+        _add_to_some_off(part, member)
         size = _size_as_usual(part, usual, member)
         agreement = _agrees_as_usual(part, member)
         return size or agreement
@@ -234,11 +319,23 @@ def _size_as_usual(part: PartSeen, usual: Running, member: _Member) -> str:
     within = max(-FAR, min(FAR, away))
     more, less = member.gives_more.add(within), member.gives_less.add(-within)
     usual.add(mean + within * usual.deviation)
-    if abs(away) > FAR:
+    if abs(away) > FAR_OUT:
         return f"{part.size:.2g} times what is usual in its group, after {2.0**mean:.2g} times on average"
     if more or less:
         return f"{'larger' if more else 'smaller'} than what others give, again and again ({part.size:.2g} times)"
     return ""
+
+
+def _add_to_some_off(part: PartSeen, member: _Member) -> None:
+    """A part is measured by the member's own ones: who does few visits gives others. One that is far out does not
+    become what is usual."""
+    size, sizes, cosines = log2(max(part.size, SIZE_MIN)), member.size, member.cosine
+    if sizes.count >= SOME_SEEN_MIN:
+        less_alike = (max(0.0, cosines.mean) - part.cosine) / cosines.deviation
+        less_large = (sizes.mean - size) / sizes.deviation
+        member.some_off.add(less_alike, less_large)
+        size = sizes.mean - max(-FAR, min(FAR, less_large)) * sizes.deviation
+    sizes.add(size)
 
 
 def _agrees_as_usual(part: PartSeen, member: _Member) -> str:

@@ -96,7 +96,8 @@ class Done:
     Recount or a Weigh it says why there is nothing to compare.
     `faulty`: the stage whose number it was, where the task has several; -1: the first.
     `relayed`: of a group's sum, bytes that came to us through relays, by PeerId.
-    `parts`: of a group's sum, what we saw of the others' parts. `giver`: whose sum of its piece the fault is about.
+    `parts`: of a group's sum, what we saw of the others' parts, and `sums`, of what they made of their pieces. `giver`:
+    whose sum of its piece the fault is about.
     `received`: the L2 norm of the tensor that a Forward or a Backward was given; of a gradient's, where it was given
     both. -1.0: it was given none, or none was measured. `way`: which way an activation points that it was given
     (models/direction.py); empty for a gradient, and where nobody asked.
@@ -114,6 +115,7 @@ class Done:
     giver: Peer | None = field(default=None, repr=False)
     received: float = field(default=-1.0, repr=False)
     way: tuple[int, ...] = field(default=(), repr=False)
+    sums: tuple[PartSeen, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)

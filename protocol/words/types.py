@@ -106,7 +106,10 @@ class Given:
 @dataclass(frozen=True, slots=True)
 class PartSeen:
     """What a member gave to the piece of a sum that we add up (rule 43). `size`: its norm, of what is usual in the
-    group for so many visits; `cosine`: to the sum of the others' parts; `counted`: the share of it that counts."""
+    group for so many visits; `cosine`: to the sum of the others' parts; `counted`: the share of it that counts.
+
+    Or what it made of its own piece. `size`: how many times as large as our part of that, over what this is in our own
+    piece; `cosine`: to our part."""
 
     peer: Peer
     size: float

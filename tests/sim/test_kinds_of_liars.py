@@ -50,6 +50,14 @@ TABLE: Final[dict[str, Shown]] = {
         ("sim.test_liars:test_without_the_defence_it_stays",),
     ),
     "from-step-200": Shown(("sim.test_liars:test_one_that_lies_late_is_found_as_soon",), GRADIENTS.planted),
+    "times1.5-from-step-200": Shown(
+        ("protocol.step.test_doubts:test_half_as_much_again_is_checked_within_twenty_steps_where_sizes_are_even",),
+        ("protocol.step.test_doubts:test_planted_where_no_sizes_are_added_up_half_as_much_again_is_usual",),
+    ),
+    "tenth-from-step-200": Shown(
+        ("protocol.step.test_doubts:test_who_lies_now_and_then_is_checked_again_and_again",),
+        ("protocol.step.test_doubts:test_planted_without_what_is_kept_of_each_it_is_seldom_checked",),
+    ),
     "wrong-hashes": Shown(
         ("sim.test_liars:test_a_liar_is_found_and_nobody_honest_goes",),
         ("sim.test_liars:test_without_comparing_sums_weights_part",),
@@ -86,6 +94,11 @@ TABLE: Final[dict[str, Shown]] = {
         ("node.reduction.test_added_up_again:test_another_sum_is_seen_by_who_checks_and_by_a_third",),
         ("node.reduction.test_added_up_again:test_planted_parts_that_nobody_verifies",
          "node.reduction.test_added_up_again:test_planted_an_owner_that_shows_parts_although_it_cut_one_off"),
+    ),
+    "sums-turned-from-step-200": Shown(
+        ("protocol.step.test_doubts:test_who_makes_another_sum_of_its_piece_is_checked_soon",
+         "node.reduction.test_added_up_again:test_each_that_gave_a_part_sees_which_way_and_how_large_the_sum_of_it_is"),
+        ("protocol.step.test_doubts:test_planted_where_nobody_looks_at_sums_it_is_not",),
     ),
     "fifty-identities": Shown(
         ("sim.test_crowds:test_fifty_of_one_machine_are_no_quorum_and_no_majority_of_a_group",),

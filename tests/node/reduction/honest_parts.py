@@ -62,16 +62,18 @@ def words(text: bytes, vocabulary: int) -> Numbers:
     return np.array([known.get(word, vocabulary - 1) for word in found])
 
 
-def gradients(stages: Sequence[Stage], attempt: tuple[int, int], draw: Draw) -> list[list[Numbers]]:
+def gradients(
+    stages: Sequence[Stage], attempt: tuple[int, int], draw: Draw, microbatches: int = MICROBATCHES
+) -> list[list[Numbers]]:
     """Of each stage, that of each microbatch of a step."""
     found: list[list[Numbers]] = [[] for _ in stages]
     before = [torch.zeros_like(stage.gradient) for stage in stages]
-    for microbatch in range(MICROBATCHES):
+    for microbatch in range(microbatches):
         tokens = draw(attempt[1], microbatch)
         x = stages[0].forward((attempt, microbatch, 0), tokens[:, :-1], False)
         for stage in stages[1:]:
             x = stage.forward((attempt, microbatch, stage.index), x, True)
-        back = stages[0].learn((attempt, microbatch, STAGES + 1), x, tokens[:, 1:]).gradient
+        back = stages[0].learn((attempt, microbatch, len(stages)), x, tokens[:, 1:]).gradient
         for stage in reversed(stages[1:]):
             assert back is not None
             back = stage.backward((attempt, microbatch, stage.index), back, None).gradient

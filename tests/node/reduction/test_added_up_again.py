@@ -106,6 +106,36 @@ def test_another_sum_is_seen_by_who_checks_and_by_a_third(
     in_a_group(then, sums)
 
 
+@pytest.mark.parametrize("sums", ["exact", "int8"])
+@pytest.mark.parametrize("factor", [1.0, -1.0, 1.5])
+def test_each_that_gave_a_part_sees_which_way_and_how_large_the_sum_of_it_is(
+    factor: float, sums: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not of two: there the other part is whatever it may be."""
+    turn_the_sums_of(OWNER, factor, monkeypatch)
+
+    async def then(made: Group) -> None:
+        for name in "ac":
+            found = {peer.id: seen for peer, seen in made.exchange(name).sums_seen()}
+            assert found.keys() == {*COUNTS} - {name}
+            piece, own = made.exchange(name)._pieces[OWNER], made.members[name].accumulated()
+            whole = made.members[name].summed()[slice(*made.exchange(name)._range(OWNER))]
+            part = own[slice(*made.exchange(name)._range(OWNER))]
+            right = float(part @ whole) / float(np.linalg.norm(part) * np.linalg.norm(whole))
+            assert piece.bytes and abs(found["b"].cosine - right) <= 1e-3 and right * factor > 0.1
+            beside = next(seen for peer, seen in found.items() if peer not in (name, "b"))
+            assert beside.cosine > 0.1 and 0.7 <= found["b"].size / beside.size / abs(factor) <= 1.4
+
+    in_a_group(then, sums)
+
+
+def test_of_two_nobody_sees_what_the_other_made() -> None:
+    async def then(made: Group) -> None:
+        assert made.exchange("a").sums_seen() == [] == made.exchange("b").sums_seen()
+
+    in_a_group(then, counts={"a": (0, 1), "b": (2, 3)})
+
+
 def test_all_have_the_same_wrong_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that their weights agree, and nobody sees anything without adding the piece up again."""
     turn_the_sums_of(OWNER, -1.0, monkeypatch)

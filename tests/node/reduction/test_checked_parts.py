@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import isfinite
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +14,7 @@ from ftnode.lab.hostile.liar import lying_about_sums
 from ftnode.lab.hostile.lies import SUM_FACTORS
 from ftnode.node.reduction import encoding, part_bounds
 from ftnode.node.reduction.piece_sum import PieceSum
-from ftnode.node.reduction.sketch import BLOCK, BUCKETS, DISTANCE_MAX, Sketch, distance
+from ftnode.node.reduction.sketch import BLOCK, BUCKETS, DISTANCE_MAX, Sketch, distance, relative
 from ftnode.protocol.manifest.parse import CHECK_TOLERANCE
 from tests.node.reduction.reducing import ATTEMPT, NUMBERS, STAGE, Member, Wires, group, run, task
 
@@ -198,3 +199,11 @@ def test_a_sketch_keeps_distances_whatever_parts_it_is_made_of(size: int) -> Non
 def test_a_distance_has_an_end() -> None:
     assert distance([0.0, 0.0], [0.0, 0.0]) == 0.0 and distance([1.0], [0.0]) == DISTANCE_MAX
     assert distance([float("nan")], [1.0]) == DISTANCE_MAX and distance([2.0, 0.0], [1.0, 0.0]) == 1.0
+
+
+@pytest.mark.parametrize("size", [1e200, float("inf")])
+def test_a_distance_is_a_number_also_where_a_norm_is_none(size: float) -> None:
+    """No norm can be told of 1e200: its square is no number."""
+    assert distance([size], [1.0]) == distance([1.0], [size]) == distance([-size], [size]) == DISTANCE_MAX
+    assert relative(size, size) == (1.0 if isfinite(size) else DISTANCE_MAX)
+    assert distance([1e200], [1e200]) == 0.0

@@ -43,7 +43,7 @@ from ftnode.protocol.words.messages import (
     Suspect,
     Waits,
 )
-from ftnode.protocol.words.types import Attempt, Direction, Peer, Rung, Version, initial_version
+from ftnode.protocol.words.types import Attempt, Direction, PartSeen, Peer, Rung, Version, initial_version
 from ftnode.protocol.words.view import Lineage, View
 from tests.protocol.beginnings import BASE, begun
 from tests.protocol.situations import NOW, SETTINGS, VIEW, A, B, C, D, alive, situation, view_of
@@ -343,6 +343,17 @@ def test_a_learner_keeps_a_begin_until_it_has_the_sum(
         out = role.beat(at_d(role, after))
     assert (len(of(out, Apply)), len(of(out, Install))) == (applies, fetches)
     assert (role.begin == again) == (again != NEXT_STEP or bool(applies or fetches))
+
+
+@pytest.mark.parametrize(("what", "did"), [("parts", "gave to"), ("sums", "made of its piece of")])
+def test_it_says_whose_part_looks_unusual_and_whose_sum(what: str, did: str) -> None:
+    role, told = learner_at_work(), list[str]()
+    for cosine in (*[0.7] * 20, -0.7, -0.7):
+        seen: Any = {what: (PartSeen(C, 1.0, cosine, 1.0),)}
+        done = Done(THE_SUM, None, 1.0, 0, "hash", "", **seen)
+        told += [note.text for note in of(role.on_done(at_d(role), done), Note) if note.kind == "doubt"]
+    less = "less like what others give than before (cosine -0.70, 0.70 on average)"
+    assert told == [f"what {C} {did} the sum of stage {OTHER} in step 8 is {less}"]
 
 
 def test_a_begin_that_is_kept_is_forgotten_with_its_view() -> None:
