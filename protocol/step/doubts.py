@@ -42,6 +42,8 @@ ALLOWED: Final = 0.5
 DRIFT_OF_SIZES: Final = 10.0
 """Deviations altogether, less ALLOWED for each part. Sizes have a heavy tail."""
 DRIFT_OF_COSINES: Final = 7.0
+DRIFT_OF_SUMS: Final = 12.0
+"""Of either, of what an owner makes of its piece: another sum is so far from what is usual that it is seen at once."""
 SOME: Final = 0.15
 """The share of parts that are off, of a member that lies in some of its visits."""
 LESS_ALIKE: Final = 1.5
@@ -190,6 +192,10 @@ class _Member:
     gives_less: Drift = field(default_factory=lambda: Drift(DRIFT_OF_SIZES))
 
 
+def _owner() -> _Member:
+    return _Member(agrees_less=Drift(DRIFT_OF_SUMS), gives_more=Drift(DRIFT_OF_SUMS), gives_less=Drift(DRIFT_OF_SUMS))
+
+
 class Doubts:
     """Of one holder, from step to step."""
 
@@ -230,7 +236,7 @@ class Doubts:
         """What others made of their pieces of a sum, beside our parts of these. As `see`."""
         found = list[Doubt]()
         for made in sums:
-            owner = self._owners.setdefault((stage, made.peer), _Member())
+            owner = self._owners.setdefault((stage, made.peer), _owner())
             size = _size_as_usual(made, self._sums.setdefault(stage, Running(SLOW_RATE)), owner)
             reason = _agrees_as_usual(made, owner) or size
             if reason and self.notice(doubt := Doubt(made.peer, stage, step, reason), True):
