@@ -72,6 +72,7 @@ KINDS: Final = (
          steps=FOR_STEPS_SOMETIMES, virtual="tenth"),
     Kind("from-step-200", "gradients turned, from step 200 on", told="gradients-turned", begins=200, virtual="later"),
     Kind("sums-turned", "the sum of the piece that it adds up, with the sign turned", told="sums-turned"),
+    Kind("sums-turned-hidden", "the same, and it shows nobody what it made that of", told="sums-turned,hides=1"),
     Kind("wrong-hashes", "hashes of sums that do not fit", way="other_sum", virtual="hashes"),
     Kind("ready-without-work", "it computes nothing, and is Ready", way="unworked", virtual="unworked"),
     Kind("wrong-donor", "it lends a stage's weights with the sign turned, after the other holders were lost",

@@ -50,11 +50,16 @@ class Sketch:
 DISTANCE_MAX: Final = 1e30
 
 
+def norm(sums: Sequence[float] | Numbers) -> float:
+    """About that of what was sketched."""
+    return float(np.linalg.norm(np.asarray(sums)))
+
+
 def distance(said: Sequence[float] | Numbers, right: Sequence[float] | Numbers, beside: float = 0.0) -> float:
     """‖said - right‖ / ‖right‖, of two sketches: 0 where both are nothing, and at most DISTANCE_MAX. `beside`: what is
     right counts as no smaller than this."""
     said, right = np.asarray(said), np.asarray(right)
-    size = max(float(np.linalg.norm(right)), beside)
+    size = max(norm(right), beside)
     with np.errstate(over="ignore", invalid="ignore"):
         away = float(np.linalg.norm(said - right))
     return relative(away, size)

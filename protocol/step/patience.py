@@ -43,4 +43,5 @@ def leader_seconds(settings: Settings, view: View, begin: Begin | None) -> float
     for peer in view.members():
         seconds = of_several(settings, view, peer, settings.task_seconds)
         debts.append(seconds if begin is None else with_other_work(settings, begin, peer, seconds))
-    return max(debts) + settings.sum_seconds + LEADER_LEASES * settings.lease_seconds
+    sums = max(settings.sum_seconds, settings.shown_seconds if settings.checks else 0.0)
+    return max(debts) + sums + LEADER_LEASES * settings.lease_seconds
