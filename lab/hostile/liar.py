@@ -6,12 +6,16 @@ import os
 import sys
 from collections.abc import Callable
 
+import trio
+
 from ftnode.lab.hostile.lies import SHOWN, SUM_FACTORS, SUMS, told
 from ftnode.node.cli.main import main
 from ftnode.node.compute import client
 from ftnode.node.links.inbound import COMPUTE_RESERVE
 from ftnode.node.links.transport import Transport
 from ftnode.node.reduction.piece_sum import WHOSE_SUM, PieceSum
+from ftnode.node.reduction.shown_parts import ShownParts
+from ftnode.node.reduction.wire import PartRequest, TurnedAway
 from ftnode.protocol.words.messages import Boundary, Message
 from ftnode.protocol.words.types import Handle, Peer
 
@@ -32,6 +36,15 @@ def lying_about_sums(times: float, due: Callable[[], bool] = lambda: True) -> No
         self.piece.chunk(at)[:] = self.piece.decode(at, self.content[at : self.done])
 
     PieceSum._add_up = add_up  # type: ignore[method-assign]
+
+
+def hiding_parts() -> None:
+    """From now on, in this process: nobody sees what it made its piece of a sum of."""
+
+    async def show(self: ShownParts, asker: Peer, request: PartRequest, stream: trio.SocketStream) -> None:
+        raise TurnedAway("nothing of it was kept", retry=False)
+
+    ShownParts.show = show  # type: ignore[method-assign]
 
 
 def showing_others() -> None:
@@ -64,6 +77,8 @@ def run(arguments: list[str]) -> int:
         raise SystemExit(str(error)) from None
     if said.what == SUMS:
         lying_about_sums(SUM_FACTORS[said.lie], lambda: said.due(said.begins))
+        if said.hides:
+            hiding_parts()
         return main(command)
     if said.what == SHOWN:
         showing_others()

@@ -68,6 +68,8 @@ class Told:
     """Once there is this file; empty: at once."""
     agrees: bool = False
     """When it checks another, it says that whoever tells the same lie is right, and nobody else."""
+    hides: bool = False
+    """It shows nobody what it made its piece of a sum of."""
 
     def due(self, step: int) -> bool:
         return step >= self.begins and (not self.order or Path(self.order).exists())
@@ -85,7 +87,8 @@ def told(text: str) -> Told:
     if (what or GRADIENTS) not in (GRADIENTS, ACTIVATIONS, DONORS, SUMS, SHOWN) or lie not in known:
         raise ValueError(f"no lie: {name}; one of {', '.join(known)}")
     said = {key: value for key, _, value in (one.partition("=") for one in more)}
-    if unknown := said.keys() - {"share", "from", "order", "agrees"}:
+    if unknown := said.keys() - {"share", "from", "order", "agrees", "hides"}:
         raise ValueError(f"a lie has no {min(unknown)}")
     share, begins, agrees = (said.get(key, usual) for key, usual in (("share", "1"), ("from", "0"), ("agrees", "0")))
-    return Told(what or GRADIENTS, lie, float(share), int(begins), said.get("order", ""), agrees == "1")
+    hides = said.get("hides") == "1"
+    return Told(what or GRADIENTS, lie, float(share), int(begins), said.get("order", ""), agrees == "1", hides)

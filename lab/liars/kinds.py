@@ -76,6 +76,7 @@ KINDS: Final = (
          told="gradients-turned,share=0.1", begins=200, steps=FOR_STEPS_SOMETIMES),
     Kind("sums-turned", "the sum of the piece that it adds up, with the sign turned", told="sums-turned"),
     Kind("sums-turned-from-step-200", "the same, from step 200 on", told="sums-turned", begins=200),
+    Kind("sums-turned-hidden", "the same, and it shows nobody what it made that of", told="sums-turned,hides=1"),
     Kind("wrong-hashes", "hashes of sums that do not fit", way="other_sum", virtual="hashes"),
     Kind("ready-without-work", "it computes nothing, and is Ready", way="unworked", virtual="unworked"),
     Kind("wrong-donor", "it lends a stage's weights with the sign turned, after the other holders were lost",

@@ -295,7 +295,7 @@ def needs(manifest: Manifest) -> str:
     microbatch tells their size."""
     found, (each, once) = sizes(manifest), manifest.copies_bytes
     kept = (SNAPSHOTS + 1) * manifest.stage_state_bytes if manifest.recovery.snapshot_every else 0
-    copied = each + once + (manifest.stage_state_bytes if kept else 0)
+    copied = each + once + (manifest.stage_state_bytes if kept else 0) + manifest.shown_parts_bytes
     line = estimate(manifest, Line.of_home(LINE_BYTES)).stages[1].traffic.total
     return (
         f"a volunteer with one block stage needs {size_text(found['state_bytes_per_stage'])} of device memory and room "

@@ -7,6 +7,7 @@ The slot that it writes belongs to the task until then, and to the core from Don
 from __future__ import annotations
 
 import logging
+import secrets
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -167,28 +168,44 @@ class TaskRunner:
             holders = [task.of] if task.shown_by is None else [task.of, task.shown_by]
 
             def added(made: Noted | str) -> None:
-                if made and isinstance(made, str):
-                    log.info("what %s made of its piece of stage %d is not seen: %s", task.of, task.stage, made)
-                self._compare(task, [noted] if isinstance(made, str) else [noted, made])
+                if isinstance(made, str):
+                    self._compare(task, [noted], made)
+                else:
+                    self._compare(task, [noted, made])
 
             reductions.add_up_again(task.stage, task.attempt, task.of, noted.sketch.key, holders, added)
 
-        if reductions is None or task.shown_by is None:
+        def shown(made: Noted | str) -> None:
+            if isinstance(made, str):
+                fault = "" if made else "nobody keeps what was given to it"
+                self._deliver(Done(task, None, 0.0, 0, "", fault, hidden=made[:REASON_TEXT_MAX]))
+            else:
+                self._compare(task, [made])
+
+        if reductions is not None and task.seconds:
+            key = secrets.randbits(64)
+            reductions.add_up_again(task.stage, task.attempt, task.of, key, [task.of], shown, task.seconds)
+        elif reductions is None or task.shown_by is None:
             found(reductions.noted(task.stage, task.attempt, task.of) if reductions is not None else None)
         else:
             reductions.ask_for_part(task.stage, task.attempt, task.shown_by, task.of, found)
 
-    def _compare(self, task: Weigh, given: Sequence[Noted]) -> None:
-        """How far the farthest of it is from what is right."""
-        from ftnode.node.reduction.sketch import distance  # nodes that check nobody do without numpy
+    def _compare(self, task: Weigh, given: Sequence[Noted], hidden: str = "") -> None:
+        """How far the farthest of it is from what is right. `hidden`: why the rest is not seen."""
+        from ftnode.node.reduction.sketch import distance, norm  # nodes that check nobody do without numpy
 
         def answered(answer: dict[str, Any] | ComputeError) -> None:
             if isinstance(answer, ComputeError):
                 self.check(answer)
                 return
-            pairs = zip(given, answer["sums"])
-            away = max((distance(one.sketch.sums, right, one.beside) for one, right in pairs), default=0.0)
-            self._deliver(Done(task, None, away, 0, "", str(answer["fault"])))
+            fault, away = str(answer["fault"]), list[float]()
+            for one, right in zip(given, answer["sums"]):
+                if one.others is None or not one.others.may_be_cut_off(norm(right)):
+                    away.append(distance(one.sketch.sums, right, one.beside))
+            if not away and not fault:
+                fault = "some of what was given to its piece may have been cut off"
+            value = max(away, default=0.0)
+            self._deliver(Done(task, None, value, 0, "", fault, hidden=hidden[:REASON_TEXT_MAX]))
 
         self._compute.post(
             "weigh", answered, stage=task.stage, step=task.step, attempt=list(task.attempt), of=_apart(task),

@@ -79,8 +79,11 @@ def roll_book(config: JoinConfig, settings: Settings, seals: Seals, driver: Driv
 
 def copies_bytes(config: JoinConfig) -> tuple[int, int]:
     """Memory besides the stages themselves, (per block stage held, once): copies of others' stages, and where the
-    weights lie in the same memory, the copy of our own that is on its way to the disk."""
+    weights lie in the same memory, the copy of our own that is on its way to the disk, and parts of sums that are kept
+    to be shown. The head has no more of these than what counts here as its copies, which its holders do not keep."""
     each, once = config.manifest.copies_bytes
     if keeps_snapshots(config) and not config.on_card:
         each += config.manifest.stage_state_bytes
+    if not config.on_card:
+        each += config.manifest.shown_parts_bytes
     return each, once

@@ -28,6 +28,7 @@ from ftnode.node.reduction.part_bounds import (
     HOPELESS,
     SIZE_MAX,
     PartBounds,
+    SignedParts,
     Weighed,
     dot,
     least_cut_off,
@@ -74,6 +75,8 @@ class Noted(NamedTuple):
     sketch: Sketch
     parts: list[tuple[int, int]]
     beside: float = 0.0
+    others: SignedParts | None = None
+    """What others gave to such a piece, some of which its owner may have cut off."""
 
 
 RelayOf = Callable[[trio.SocketStream], str]
@@ -138,9 +141,7 @@ class Exchange:
         """Of what we gave to each piece."""
         self._taken: dict[int, PartDigest] = {}
         """Of what each contributor gave to ours."""
-        self.parts = ShownParts(
-            task, run, me, self.contributors, self._pieces, streams, seals, lambda: self._cuts_off
-        )  # fmt: skip
+        self.parts = ShownParts(task, run, me, self.contributors, self._pieces, streams, seals)
         self._moved: dict[Peer, float] = {}
         """Since when what others owe us stands still: their parts of our piece, and the sums of theirs."""
         self._guests: dict[Peer, _Guest] = {}
@@ -204,11 +205,6 @@ class Exchange:
             return None
         return Noted(self._sketch, [self._range(place) for place in seen])
 
-    @property
-    def _cuts_off(self) -> bool:
-        """Not all parts of our piece count as they were given."""
-        return self.sum is not None and self.sum.bounds is not None and self.sum.bounds.cuts_off
-
     def weighed(self) -> list[tuple[Peer, Weighed]]:
         """What we saw of the others' parts of our piece, once the sum is whole."""
         if self.sum is None or self.sum.bounds is None or not self.sum.whole:
@@ -239,7 +235,7 @@ class Exchange:
         return self._checked >= 0 and len(self.task.group) == 2
 
     def cancel(self) -> None:
-        self.over = True
+        self.over = self.parts.over = True
         for guest in self._guests.values():
             guest.scope.cancel()
 
@@ -399,10 +395,13 @@ class Exchange:
             parts, self._gave[piece] = [content], end
             if self._seals is not None:
                 digest.add(at, content)
-                signature = self._seals.sign(self.task, piece, digest.digest()) if end == part.bytes else b""
-                parts.append(memoryview(signature))
                 if piece == self._checked:
-                    self.parts.keep(piece, ours, at, content, signature)
+                    self.parts.keep(piece, ours, at, content)
+                if end == part.bytes:
+                    signature = self._seals.sign(self.task, piece, digest.digest(), self._norms[piece])
+                    parts.append(memoryview(signature))
+                    if piece == self._checked:
+                        self.parts.signed(piece, ours, signature, self._norms[piece])
             with trio.fail_after(IDLE_SECONDS):
                 await write_all(stream, parts)
             at = end
@@ -473,9 +472,10 @@ class Exchange:
             return
         with trio.fail_after(IDLE_SECONDS):
             await read_into(stream, memoryview(signature))
-        if not self._seals.is_by(sender, self.task, piece, digest.digest(room), bytes(signature)):
+        norm = own.bounds.told(source) if own.bounds is not None else 0.0
+        if not self._seals.is_by(sender, self.task, piece, digest.digest(room), norm, bytes(signature)):
             raise PeerError("a part of a sum with a signature that is not its own")
-        self.parts.signed(piece, source, bytes(signature))
+        self.parts.signed(piece, source, bytes(signature), norm)
 
     # For who does another one's visits again.
 
@@ -486,7 +486,7 @@ class Exchange:
         from ftnode.node.reduction.sketch import Sketch
 
         place, sketch = self.contributors.index(owner), Sketch(secrets.randbits(64))
-        await self._sketch_part(sketch, place, await self.parts.fetch(place, of, (owner,), False))
+        await self._sketch_part(sketch, place, (await self.parts.fetch(place, of, (owner,))).chunks)
         return Noted(sketch, [self._range(place)])
 
     def may_add_up(self, owner: Peer, attempt: Attempt) -> bool:
@@ -494,29 +494,38 @@ class Exchange:
         here = self.complete and not self.over and self.task.attempt == attempt
         return here and self.parts.keeps and owner in self.contributors and owner != self._me
 
-    async def add_up_again(self, owner: Peer, key: int, holders: Sequence[Peer]) -> Noted:
+    def has_made(self, piece: int) -> bool:
+        """The sum of a piece is whole, and it is ours to add up."""
+        return self.sum is not None and self.sum.whole and self.contributors[piece : piece + 1] == (self._me,)
+
+    async def add_up_again(self, owner: Peer, key: int, holders: Sequence[Peer], patient: bool = False) -> Noted:
         """What one gave to its own piece: the sum that it made, less what all others gave to it, as one of `holders`
         shows that (rule 42). Only where we `may_add_up`. Raises TurnedAway."""
         from ftnode.node.reduction.sketch import Sketch
 
         place, sketch, square, at = self.contributors.index(owner), Sketch(key), 0.0, 0
-        piece = self._pieces[place]
-        others = [await self.parts.fetch(place, of, holders, True) for of in self.contributors if of != owner]
+        piece, signed = self._pieces[place], SignedParts(self._counts, place)
+        for k, of in enumerate(self.contributors):
+            if of != owner:
+                shown = await self.parts.fetch(place, of, holders, patient)
+                signed.add(k, shown.norm, await self._sketch_part(sketch, place, shown.chunks, -1))
         while at < piece.bytes:
             sketch.add(piece.position(at), piece.chunk(at))
             square += squared(piece.chunk(at))
             at = piece.end(at)
             await trio.lowlevel.checkpoint()
-        for contents in others:
-            await self._sketch_part(sketch, place, contents, -1)
-        return Noted(sketch, [self._range(place)], sqrt(square))
+        return Noted(sketch, [self._range(place)], sqrt(square), signed)
 
-    async def _sketch_part(self, sketch: Sketch, place: int, contents: Sequence[bytes], times: int = 1) -> None:
-        piece, at = self._pieces[place], 0
+    async def _sketch_part(self, sketch: Sketch, place: int, contents: Sequence[bytes], times: int = 1) -> float:
+        """The square of its norm."""
+        piece, at, square = self._pieces[place], 0, 0.0
         for content in contents:
-            sketch.add(piece.position(at), times * piece.decode(at, memoryview(content)))
+            numbers = piece.decode(at, memoryview(content))
+            square += squared(numbers)
+            sketch.add(piece.position(at), times * numbers)
             at = piece.end(at)
             await trio.lowlevel.checkpoint()
+        return square
 
     def _range(self, place: int) -> tuple[int, int]:
         piece = self._pieces[place]

@@ -35,6 +35,10 @@ NORM_TOLD_MAX: Final = 1e30
 """Told by who has a larger one, or none. Its square is beyond every norm that a step may have (whole_gradient.py)."""
 SIZE_MAX: Final = 1e9
 """Told for any that is larger."""
+NEARLY: Final = 1e-3
+"""Sums of squares are rounded, not everywhere alike."""
+ABOUT: Final = 0.5
+"""A norm that follows from a sketch is so much off at most, as a part of it."""
 HOPELESS: Final = 2.0**64
 """Above it numbers are not worth saving: the sum is none, and the group names poison (rule 25)."""
 
@@ -90,6 +94,9 @@ class PartBounds:
         if self._norms[contributor] is None:
             self._norms[contributor] = norm
 
+    def told(self, contributor: int) -> float:
+        return self._norms[contributor] or 0.0
+
     def share(self, contributor: int) -> float:
         """Of a part, what counts: 1.0 within bounds. All have told their norms."""
         if not self._shares:
@@ -102,11 +109,6 @@ class PartBounds:
     def outside(self) -> tuple[int, ...]:
         """Whose parts are beyond the bound."""
         return tuple(k for k in range(len(self.counts)) if self.share(k) != 1.0)
-
-    @property
-    def cuts_off(self) -> bool:
-        """Something of a part does not count."""
-        return bool(self.outside or self._untrue)
 
     def within_told(self, contributor: int, numbers: Numbers) -> Numbers:
         """The next numbers of a part, as far as they are no larger than was told."""
@@ -154,6 +156,30 @@ class PartBounds:
             counted = 0.0 if k in self._untrue else counted if isfinite(counted) else 0.0
             found.append(Weighed(k, size, max(-1.0, min(1.0, cosine)), counted))
         return found
+
+
+class SignedParts:
+    """Of one piece, what all others than its owner have signed (part_seals.py): by it others see whether the owner may
+    have cut anything off. `counts`: visits of each contributor; `owner`: its position."""
+
+    def __init__(self, counts: Sequence[int], owner: int) -> None:
+        self._counts, self._owner = tuple(counts), owner
+        self._norms = [0.0] * len(counts)
+        self._untrue = False
+
+    def add(self, contributor: int, norm: float, square: float) -> None:
+        """It told this norm, and its numbers have the square of this one."""
+        self._norms[contributor] = norm
+        self._untrue |= not sqrt(square) <= norm * ROUNDING * (1 - NEARLY)
+
+    def may_be_cut_off(self, owners: float) -> bool:
+        """Whether anything is outside, where what the owner gave has about this norm. Of its whole gradient, by which
+        only more is usual, nobody else knows."""
+        norms = list(self._norms)
+        norms[self._owner] = owners * (1 - ABOUT)
+        usual = usual_norms(norms, self._counts, self._owner, 0.0)
+        others = (k for k in range(len(norms)) if k != self._owner)
+        return self._untrue or any(norms[k] > LARGEST * usual[k] * (1 - NEARLY) for k in others)
 
 
 def _share(norm: float, usual: float) -> float:

@@ -120,22 +120,25 @@ class Reductions:
 
     def add_up_again(
         self, stage: int, attempt: Attempt, owner: Peer, key: int, holders: Sequence[Peer],
-        answered: Callable[[Noted | str], None],
+        answered: Callable[[Noted | str], None], seconds: float = 0.0,
     ) -> None:  # fmt: skip
         """What one gave to its own piece of the stage's sum, as of Exchange, sketched by `key`; or why nobody shows all
-        that the others gave to it, which is empty where nobody keeps it."""
+        that the others gave to it, which is empty where nobody keeps it. `seconds`: they are asked again for so long,
+        should a line be broken."""
         exchange = self._exchanges.get(stage)
         if exchange is None or not exchange.may_add_up(owner, attempt) or self._nursery is None:
             answered("")
             return
         late = "what was given to it did not come in time"
-        self._nursery.start_soon(self._fetch, partial(exchange.add_up_again, owner, key, holders), answered, late)
+        asked = partial(exchange.add_up_again, owner, key, holders, seconds > 0)
+        self._nursery.start_soon(self._fetch, asked, answered, late, seconds)
 
     async def _fetch(
-        self, asked: Callable[[], Awaitable[Noted]], answered: Callable[[Noted | str], None], late: str
-    ) -> None:
+        self, asked: Callable[[], Awaitable[Noted]], answered: Callable[[Noted | str], None], late: str,
+        seconds: float = 0.0,
+    ) -> None:  # fmt: skip
         found: Noted | str = late
-        with trio.move_on_after(self._patience):
+        with trio.move_on_after(seconds or self._patience):
             try:
                 found = await asked()
             except TurnedAway as refusal:
@@ -251,11 +254,13 @@ class Reductions:
         raise TurnedAway("this reduction has not begun here", retry=True)
 
     def _whole(self, sender: Peer, request: PartRequest) -> Exchange:
-        """The sum that is meant, which is here. Raises TurnedAway."""
+        """The sum that is meant, which is here, at least of our piece. Raises TurnedAway."""
         exchange = self._exchanges.get(request.stage)
-        here = exchange is not None and exchange.complete and request.run == self._run_id
-        if exchange is None or not here or exchange.order != (request.view, request.step, request.attempt):
+        asked = request.view, request.step, request.attempt
+        if exchange is None or request.run != self._run_id or exchange.order != asked:
             raise TurnedAway("there is no such sum here", retry=True)
+        if not (exchange.complete or exchange.has_made(request.piece)):
+            raise TurnedAway("that sum is not whole here", retry=True)
         self._require_group(exchange, sender, request)
         return exchange
 

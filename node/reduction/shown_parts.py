@@ -9,8 +9,9 @@ shown, so that a third can be shown the same (rule 50). Nobody can show what som
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
@@ -37,10 +38,17 @@ from ftnode.protocol.words.types import Peer
 if TYPE_CHECKING:
     from ftnode.node.reduction.encoding import Piece
 
-SHOWN_TIMES: Final = 4
-"""Each part to each peer: for a check of its own, for the leader, and each of these once more."""
+SHOWN_TIMES: Final = 8
+"""Each part to each peer: for a check of its own, for the leader, and each of these thrice more, where lines break."""
 PAUSES: Final = (0.0, 0.25, 0.5, 1.0, 2.0)
-"""Seconds before each try: the sum may not be whole there."""
+"""Seconds before each try: the sum may not be whole there. Who has more time goes on with the last of them."""
+
+
+class Shown(NamedTuple):
+    """What one gave to a piece: its chunks, and the norm that it told of them before."""
+
+    chunks: list[bytes]
+    norm: float
 
 
 class ShownParts:
@@ -48,14 +56,16 @@ class ShownParts:
 
     def __init__(
         self, task: Reduce, run: str, me: Peer, contributors: Sequence[Peer], pieces: Sequence[Piece],
-        streams: StreamOpener, seals: PartSeals | None, cut_off: Callable[[], bool],
+        streams: StreamOpener, seals: PartSeals | None,
     ) -> None:  # fmt: skip
-        """`seals`: in a run with checks. `cut_off`: not all of our piece's parts count as they were given."""
+        """`seals`: in a run with checks."""
         self._task, self._run, self._me, self._contributors = task, run, me, contributors
-        self._pieces, self._streams, self._seals, self._cut_off = pieces, streams, seals, cut_off
+        self._pieces, self._streams, self._seals = pieces, streams, seals
+        self.over = False
+        """Nobody wants to see anything of this sum any more."""
         self._kept: dict[tuple[int, int], list[bytes]] = {}
-        """(piece, contributor) → its chunks, and these their signatures."""
-        self._signatures: dict[tuple[int, int], bytes] = {}
+        """(piece, contributor) → its chunks, and these their signatures, with the norms that these are of, too."""
+        self._signatures: dict[tuple[int, int], PartReply] = {}
         self._shown = Counter[tuple[Peer, int, int]]()
 
     @property
@@ -63,18 +73,15 @@ class ShownParts:
         """Of two holders each knows what the other gave, and there is no third to show it to."""
         return self._seals is not None and len(self._task.group) > 2
 
-    def keep(self, piece: int, of: int, at: int, content: bytes | memoryview, signature: bytes = b"") -> None:
-        """The chunk that begins at byte `at`; one that comes again takes the place of what came before. The last one
-        has a `signature`, here or when that comes."""
+    def keep(self, piece: int, of: int, at: int, content: bytes | memoryview) -> None:
+        """The chunk that begins at byte `at`; one that comes again takes the place of what came before."""
         if self.keeps:
             self._kept.setdefault((piece, of), [])[at // self._pieces[piece].end(0) :] = [bytes(content)]
-        if signature:
-            self.signed(piece, of, signature)
 
-    def signed(self, piece: int, of: int, signature: bytes) -> None:
+    def signed(self, piece: int, of: int, signature: bytes, norm: float) -> None:
         """All chunks are here."""
         if self.keeps:
-            self._signatures[piece, of] = signature
+            self._signatures[piece, of] = PartReply(signature, norm)
 
     async def show(self, asker: Peer, request: PartRequest, stream: trio.SocketStream) -> None:
         """What one gave to a piece. Raises one of FAULTS."""
@@ -82,37 +89,37 @@ class ShownParts:
         place = request.piece, of
         if place not in self._signatures:
             raise TurnedAway("nothing of it was kept", retry=False)
-        if request.adds_up and self._contributors.index(self._me) == request.piece and self._cut_off():
-            raise TurnedAway("not all parts of that piece count as they were given", retry=False)
         self._shown[asker, *place] += 1
         if self._shown[asker, *place] > SHOWN_TIMES:
             raise TurnedAway("it was shown before", retry=False)
-        await say(stream, PartReply(self._signatures[place]))
+        await say(stream, self._signatures[place])
         for content in self._kept[place]:
             with trio.fail_after(IDLE_SECONDS):
                 await write_all(stream, [memoryview(content)])
 
-    async def fetch(self, piece: int, of: Peer, holders: Sequence[Peer], adds_up: bool) -> list[bytes]:
-        """The chunks of what one gave to a piece: of our own, or as the first of `holders` shows them that does. Raises
-        TurnedAway."""
+    async def fetch(self, piece: int, of: Peer, holders: Sequence[Peer], patient: bool = False) -> Shown:
+        """What one gave to a piece: of our own, or as the first of `holders` shows it that does. `patient`: until we
+        are cancelled, as long as it may be a broken line. Raises TurnedAway."""
         at, why = self._contributors.index(of), "it is nobody's piece"
         if (piece, at) in self._signatures:
-            return self._kept[piece, at]
+            return Shown(self._kept[piece, at], self._signatures[piece, at].norm)
         for holder in holders:
-            found = await self._ask_again(holder, piece, of, adds_up)
+            found = await self._ask_again(holder, piece, of, patient)
             if not isinstance(found, str):
                 return found
             why = f"{holder} shows nothing that {of} gave: {found}"
         raise TurnedAway(why, retry=False)
 
-    async def _ask_again(self, holder: Peer, piece: int, of: Peer, adds_up: bool) -> list[bytes] | str:
+    async def _ask_again(self, holder: Peer, piece: int, of: Peer, patient: bool) -> Shown | str:
         """Until it shows the part; or why it does not."""
-        why = ""
-        for pause in PAUSES:
+        why, pauses = "", chain(PAUSES, repeat(PAUSES[-1]) if patient else ())
+        for pause in pauses:
             await trio.sleep(pause)
+            if self.over:
+                break
             try:
                 with asking(holder.id, REDUCE_PROTOCOL, FAULTS):
-                    return await self._ask(holder, piece, of, adds_up)
+                    return await self._ask(holder, piece, of)
             except PeerError as error:
                 self._streams.strike(holder.id, str(error))
                 return describe(error)
@@ -122,13 +129,13 @@ class ShownParts:
                     break
         return why
 
-    async def _ask(self, holder: Peer, piece: int, of: Peer, adds_up: bool) -> list[bytes]:
+    async def _ask(self, holder: Peer, piece: int, of: Peer) -> Shown:
         if self._seals is None:
             raise TurnedAway("it signs nothing", retry=False)
         part, digest, found = self._pieces[piece], PartDigest(), list[bytes]()
         stream = await self._streams.open(holder.id, REDUCE_PROTOCOL)
         try:
-            reply = await ask(stream, part_request_for(self._task, self._run, self._me.nonce, piece, of, adds_up))
+            reply = await ask(stream, part_request_for(self._task, self._run, self._me.nonce, piece, of))
             if not isinstance(reply, PartReply):
                 raise PeerError("an answer to a PartRequest that is none")
             room, at = part.room(), 0
@@ -143,8 +150,9 @@ class ShownParts:
                 await trio.lowlevel.checkpoint()
         finally:
             stream.socket.close()
-        if not self._seals.is_by(of, self._task, piece, digest.digest(), reply.signature):
+        if not self._seals.is_by(of, self._task, piece, digest.digest(), reply.norm, reply.signature):
             raise PeerError(f"a part of a sum that {of} has not signed")
-        place = piece, self._contributors.index(of)
-        self._kept[place], self._signatures[place] = found, reply.signature
-        return found
+        if self._contributors[piece] == self._task.checked:  # a third may want to see it of us
+            place = piece, self._contributors.index(of)
+            self._kept[place], self._signatures[place] = found, reply
+        return Shown(found, reply.norm)

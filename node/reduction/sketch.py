@@ -51,14 +51,19 @@ class Sketch:
 DISTANCE_MAX: Final = 1e30
 
 
+def norm(sums: Sequence[float] | Numbers) -> float:
+    """About that of what was sketched."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float(np.linalg.norm(np.asarray(sums)))
+
+
 def distance(said: Sequence[float] | Numbers, right: Sequence[float] | Numbers, beside: float = 0.0) -> float:
     """‖said - right‖ / ‖right‖, of two sketches: 0 where both are nothing, and at most DISTANCE_MAX. `beside`: what is
     right counts as no smaller than this."""
     said, right = np.asarray(said), np.asarray(right)
     with np.errstate(over="ignore", invalid="ignore"):
-        size = max(float(np.linalg.norm(right)), beside)
-        away = float(np.linalg.norm(said - right))
-    return relative(away, size)
+        away = norm(said - right)
+    return relative(away, max(norm(right), beside))
 
 
 def relative(away: float, size: float) -> float:

@@ -73,7 +73,7 @@ class ReduceReply:
 
 @dataclass(frozen=True, slots=True)
 class PartRequest:
-    """Show me what `of` gave to a piece of this sum. `adds_up`: I add the piece up again."""
+    """Show me what `of` gave to a piece of this sum."""
 
     run: str
     nonce: int
@@ -84,14 +84,14 @@ class PartRequest:
     group: bytes
     piece: int
     of: Peer
-    adds_up: bool
 
 
 @dataclass(frozen=True, slots=True)
 class PartReply:
-    """It follows, all of it. `signature`: by `of`."""
+    """It follows, all of it. `signature`: by `of`, also of the norm that it told before (ReduceRequest)."""
 
     signature: bytes
+    norm: float
 
 
 Said = ReduceRequest | ReduceReply | PartRequest | PartReply | Refusal
@@ -124,9 +124,9 @@ def request_for(task: Reduce, run: str, nonce: int, piece: int, have: int, norm:
     )
 
 
-def part_request_for(task: Reduce, run: str, nonce: int, piece: int, of: Peer, adds_up: bool) -> PartRequest:
+def part_request_for(task: Reduce, run: str, nonce: int, piece: int, of: Peer) -> PartRequest:
     place = task.stage, task.step, task.attempt, task.view, group_hash(task.group)
-    return PartRequest(run, nonce, *place, piece, of, adds_up)
+    return PartRequest(run, nonce, *place, piece, of)
 
 
 async def hear(stream: trio.SocketStream) -> Said:
@@ -142,9 +142,13 @@ async def hear(stream: trio.SocketStream) -> Said:
             raise PeerError("a ReduceRequest with a norm that is none")
     elif isinstance(said, ReduceReply) and not 0 <= said.share <= 1:
         raise PeerError("a ReduceReply with a share that is none")
-    elif isinstance(said, PartReply) and len(said.signature) != SIGNATURE_BYTES:
-        raise PeerError("a PartReply with a signature that is none")
+    elif isinstance(said, PartReply) and not _is_part(said):
+        raise PeerError("a PartReply with a signature or a norm that is none")
     return said
+
+
+def _is_part(said: PartReply) -> bool:
+    return len(said.signature) == SIGNATURE_BYTES and 0 <= said.norm <= NORM_TOLD_MAX
 
 
 async def ask(stream: trio.SocketStream, request: ReduceRequest | PartRequest) -> Said:

@@ -17,6 +17,7 @@ from ftnode.protocol.leader.leader_memory import LeaderMemory
 from ftnode.protocol.leader.losses import Losses
 from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.step.check import checkable
+from ftnode.protocol.step.doubts import HEARD_A_STEP, HEARD_MAX, Budget
 from ftnode.protocol.wire.admission import JUDGES_MAX
 from ftnode.protocol.words.effects import Expose
 from ftnode.protocol.words.messages import Begin, Convicted, Judge, Poisoned, Verdict
@@ -85,12 +86,29 @@ class Cases:
             return True
         if any(self.memory.convicted[peer.id].proof for peer in self.memory.convicts(s.members - {s.me})):
             return True  # who shows other tensors than it gave goes first: what others found may be due to that
+        if poisoned.hides:
+            self._accuse_of_hiding(s, out, sender, accused, poisoned, begin, new)
+            return True
         vain = learns or self._in_vain.get((sender, accused)) == Judge.of(sender, poisoned, accused)
         judges = [] if vain else self._judges(s, sender, accused, poisoned.stage, begin, new)
         if judges:
             self._ask(s, out, sender, accused, poisoned, judges)
             return True
         return self._on_its_word(s, out, sender, accused, poisoned)
+
+    def _accuse_of_hiding(
+        self, s: Situation, out: Outcome, sender: Peer, accused: Peer, poisoned: Poisoned, begin: Begin,
+        new: Collection[Peer],
+    ) -> None:  # fmt: skip
+        """One is not shown what the other made its piece of a sum of. That line may be broken, so nothing follows where
+        nobody else can ask; and each is heard only so often, since others work for it."""
+        memory, about = self.memory, Judge.of(sender, poisoned, accused)
+        memory.hidings = {peer: budget for peer, budget in memory.hidings.items() if peer in s.members}
+        budget = memory.hidings.setdefault(sender, Budget(HEARD_MAX))
+        budget.grow(begin.step, HEARD_A_STEP, HEARD_MAX)
+        judges = self._judges(s, sender, accused, poisoned.stage, begin, new)
+        if judges and self._in_vain.get((sender, accused)) != about and budget.spend():
+            self._ask(s, out, sender, accused, poisoned, judges)
 
     def _close_others(self, attempt: Attempt) -> None:
         """What others look at ends with its attempt: they see nothing of it afterwards."""
@@ -128,6 +146,7 @@ class Cases:
         self, s: Situation, out: Outcome, accuser: Peer, accused: Peer, poisoned: Poisoned, judges: list[Peer]
     ) -> None:
         until, about = s.now + PATIENCE_LEASES * s.settings.lease_seconds, Judge.of(accuser, poisoned, accused)
+        until += s.settings.shown_seconds if poisoned.hides else 0.0
         self._open[accuser, accused] = Case(about, poisoned, until, judges)
         names = ", ".join(map(str, judges))
         text = f"{accuser} says: {poisoned.reason}; asked to do it again: {names}"

@@ -33,6 +33,8 @@ def liar_of(case: Convicted) -> Peer | None:
     if not case.accusation.distance or any(word.about != about for word in words):
         return None
     guilty = sum(word.guilty is True for word in words) - sum(word.guilty is False for word in words)
+    if case.accusation.hides:
+        return accused if guilty > 0 else None  # it may be shown nothing for a broken line
     return accused if guilty > 0 else accuser if guilty < 0 else None
 
 

@@ -578,6 +578,8 @@ class Leader:
             self.chronicle.unscored = begin.base.step
             out.note("poisoned", f"no validation of step {begin.base.step}: {poisoned.reason}")
             self._begin(s, out, begin.base, begin.skipped, begin.installs, None, begin.skip)
+        elif poisoned.hides:
+            self._accuse(s, out, sender, poisoned, begin)
         elif poisoned.distance and (
             self._refuted(out, sender, poisoned) or self._accuse(s, out, sender, poisoned, begin)
         ):

@@ -16,6 +16,7 @@ from ftnode.protocol.recovery.rebuilt_score import Scores
 from ftnode.protocol.recovery.rolls import ROLLS_TOLD, complete
 from ftnode.protocol.recovery.rungs import REBUILT
 from ftnode.protocol.recovery.short_notice import Notice
+from ftnode.protocol.step.doubts import Budget
 from ftnode.protocol.words.messages import Convicted, Plan, Ready, Roll
 from ftnode.protocol.words.types import Peer, Version
 
@@ -64,6 +65,8 @@ class LeaderMemory:
     """(step, stage) → losses, and (step, -1) → poisonings, of the step in progress (rule 25)."""
     spoilt: SpoiltSteps = field(default_factory=SpoiltSteps)
     disputes: Disputes = field(default_factory=Disputes)
+    hidings: dict[Peer, Budget] = field(default_factory=dict)
+    """How often members may yet say that another one shows nothing."""
     convicted: dict[str, Convicted] = field(default_factory=dict)
     """PeerId → the signed words for that it lied. Everybody keeps them."""
     shown: dict[str, set[Peer]] = field(default_factory=dict)

@@ -441,9 +441,20 @@ class Manifest:
     @property
     def sum_bytes(self) -> int:
         """Of the gradient of the largest stage as it travels, without frames."""
+        return self._sum_bytes_of(max(self.head_parameters, self.stage_parameters))
+
+    @property
+    def shown_parts_bytes(self) -> int:
+        """Of a block stage's sum, what a holder keeps at most to show it to others, where three or more reduce
+        together: the others' parts of its own piece, those of the piece of whom it checks, and its own part of that.
+        Two holders and who learns the stage are three."""
+        if not self.trust.checks or self.pipeline.replicas < 2:
+            return 0
+        return 2 * self._sum_bytes_of(self.stage_parameters)
+
+    def _sum_bytes_of(self, numbers: int) -> int:
         if self.pipeline.sums not in BLOCK_BITS:
-            return self.gradient_bytes
-        numbers = max(self.head_parameters, self.stage_parameters)
+            return NUMBER_BYTES[self.model.precision] * numbers
         return encoded_bytes(self.pipeline.sums, ceil(numbers / BLOCK_MAX), BLOCK_MAX)
 
     @property

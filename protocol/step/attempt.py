@@ -38,6 +38,7 @@ from ftnode.protocol.words.effects import (
 )
 from ftnode.protocol.words.events import Done
 from ftnode.protocol.words.messages import (
+    UNSHOWN,
     Begin,
     Boundary,
     Convicted,
@@ -553,6 +554,8 @@ class StepWork:
                 check.refuted, check.distance = done.fault, 1.0
             unproven = check.judge is not None and done.fault.startswith(NOT_SHOWN)
             return self._stop_checking(done.fault, guilty=False if unproven else None)
+        if done.hidden and check.judge is not None and check.judge.hides:
+            return self._stop_checking(done.hidden, guilty=True)
         effects = list[Effect]()
         if isinstance(task, Recount):
             effects = _release(check.done(task, now))
@@ -562,6 +565,7 @@ class StepWork:
             what, right = "gave to its sum, or made of it,", check.agrees(task.stage, done.value, now)
         if right:
             effects += [] if isinstance(task, Weigh) else self._go_on_checking()
+            effects += self._hides(check.of, task.stage, done.hidden) if done.hidden and check.judge is None else []
             if check.judge is not None and check.over and not check.given_up:
                 effects.append(self._verdict(check.judge, False, "it is what its visits give"))
             return effects
@@ -581,6 +585,13 @@ class StepWork:
         assert self.poison is not None
         self._rests_on = check.shown_by
         return [*self._stop_checking(finding.reason), Send(self.view.leader, self.poison, None)]
+
+    def _hides(self, peer: Peer, stage: int, why: str) -> list[Effect]:
+        """It shows us nothing of what it made its piece of. Others are asked about it, and our attempt goes on: a line
+        may be broken."""
+        reason = f"it does not show what it made its piece of the sum of: {why}"[:REASON_MAX]
+        note = Note("check", f"{peer}, which is checked in step {self.begin.step}: {reason}", (("peer", peer.id),))
+        return [note, Send(self.view.leader, self._poisoned(reason, stage, UNSHOWN, peer, 1.0), None)]
 
     def on_given(self, sender: Peer, given: WasGiven) -> list[Effect]:
         """Whom we check answers what it was given."""
@@ -722,7 +733,9 @@ class StepWork:
     def _late(self, check: Check) -> list[Effect]:
         if check.finding is not None:  # it had the time to show that it was given something else
             return self._found(check, check.finding)
-        return self._stop_checking("it takes too long")
+        stage = check.unshown
+        hidden = [] if stage is None else self._hides(check.of, stage, "nothing came in time")
+        return [*self._stop_checking("it takes too long"), *hidden]
 
     def waits(self, before: float, still: bool) -> tuple[Wait, ...]:
         """What others have from us since before then, and we wait for what they make of it: of each microbatch what is

@@ -193,7 +193,21 @@ class Check:
 
     def late(self, now: float) -> bool:
         """It does not get on."""
-        return len(self._visits) == len(self.stages) and now - self._moved > self.settings.check_seconds
+        patience = self.settings.check_seconds
+        if self._asks_about_hiding and self._weighed:
+            patience += self.settings.shown_seconds
+        return len(self._visits) == len(self.stages) and now - self._moved > patience
+
+    @property
+    def unshown(self) -> int | None:
+        """The stage of whose sum we wait to see what the peer made its piece of, where others can ask it, too."""
+        weighing = sorted(self._weighed & self._unweighed)
+        shared = [stage for stage in weighing if len(self.view.holders[stage]) > 2]
+        return shared[0] if shared and self.judge is None else None
+
+    @property
+    def _asks_about_hiding(self) -> bool:
+        return self.judge is not None and self.judge.hides
 
     def wants(self, sender: Peer, boundary: Boundary) -> bool:
         """We wait for this tensor, and who sends it made it for whom we check, or got it from there."""
@@ -286,7 +300,8 @@ class Check:
         begin, due = self.begin, sorted((self._unweighed & {*reduced}) - self._weighed)
         self._weighed.update(due)
         shown_by = self.judge.accuser if self.judge is not None else None
-        return [Weigh(stage, begin.step, begin.attempt, self.of, shown_by) for stage in due]
+        seconds = self.settings.shown_seconds if self._asks_about_hiding else 0.0
+        return [Weigh(stage, begin.step, begin.attempt, self.of, shown_by, seconds) for stage in due]
 
     def agrees(self, stage: int, distance: float, now: float) -> bool:
         """The sum of a stage is weighed: the peer gave what its visits give."""

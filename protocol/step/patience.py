@@ -48,4 +48,5 @@ def leader_seconds(settings: Settings, view: View, begin: Begin | None) -> float
 
 def leader_seconds_min(settings: Settings) -> float:
     """Under any leader, whatever its members owe."""
-    return settings.sum_seconds + LEADER_LEASES * settings.lease_seconds
+    sums = max(settings.sum_seconds, settings.shown_seconds if settings.checks else 0.0)
+    return sums + LEADER_LEASES * settings.lease_seconds

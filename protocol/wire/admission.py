@@ -511,7 +511,7 @@ def _show(message: ms.Show) -> bool:
 
 
 def _judge(message: ms.Judge, settings: Settings) -> bool:
-    known = _number(message.stage, settings.stage_count) and -1 <= message.microbatch < settings.microbatches
+    known = _number(message.stage, settings.stage_count) and ms.UNSHOWN <= message.microbatch < settings.microbatches
     return known and _number(message.step) and _attempt(message.attempt)
 
 

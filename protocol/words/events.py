@@ -91,7 +91,8 @@ class Done:
     Forward: `output` is the activation, None for the last visit of a validation microbatch, whose `value` is the loss.
     Backward: `output` is the gradient for the visit before (None at visit 0); at the last visit `value` is the loss.
     Reduce: `value` is the squared norm before clipping and `gradient` the hash of the (clipped) gradient.
-    Weigh: `value` is how far what was given is from what is right.
+    Weigh: `value` is how far what was given is from what is right. `hidden`: why the peer does not show what it made
+    its piece of the sum of; empty where it does, or need not.
     `fault` is non-empty when a number was not finite; then `value` is 0, and this peer cannot finish the attempt. Of a
     Recount or a Weigh it says why there is nothing to compare.
     `faulty`: the stage whose number it was, where the task has several; -1: the first.
@@ -116,6 +117,7 @@ class Done:
     received: float = field(default=-1.0, repr=False)
     way: tuple[int, ...] = field(default=(), repr=False)
     sums: tuple[PartSeen, ...] = field(default=(), repr=False)
+    hidden: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -468,12 +468,17 @@ class Share:
     """(microbatch, visit), sorted."""
 
 
+UNSHOWN: Final = -2
+"""In place of a microbatch: what a peer made of its piece of the stage's sum, of which it shows nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Poisoned:
     """A non-finite number turned up (rule 25). `giver`: whose tensor it was computed of, if any.
 
     With a `distance`, what `giver` gave to the sum of the stage, or passed on of the microbatch, is finite and not what
-    its visits give (rule 42)."""
+    its visits give (rule 42). Or it does not show what it made its piece of the sum of (rule 50); the attempt goes on
+    then."""
 
     lineage: str
     view: int
@@ -487,6 +492,11 @@ class Poisoned:
     """As Weigh and Recount measure it."""
     signature: str = ""
     """By who says it, of the above, where there is a distance: base64. Filled in when it leaves the node."""
+
+    @property
+    def hides(self) -> bool:
+        """It says that `giver` shows nothing."""
+        return self.microbatch == UNSHOWN and self.distance > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -567,7 +577,8 @@ class Doubted:
 @dataclass(frozen=True, slots=True)
 class Judge:
     """From the leader, to a third holder of a stage: do again what `accused` did of a microbatch, or, where that is -1,
-    gave to the sum of the stage, and tell me whether `accuser` is right to call it a lie (rule 50)."""
+    gave to the sum of the stage, and tell me whether `accuser` is right to call it a lie (rule 50). With UNSHOWN,
+    whether it shows you what it made its piece of, and made it of that."""
 
     lineage: str
     view: int
@@ -577,6 +588,11 @@ class Judge:
     microbatch: int
     accuser: Peer
     accused: Peer
+
+    @property
+    def hides(self) -> bool:
+        """As of Poisoned."""
+        return self.microbatch == UNSHOWN
 
     @classmethod
     def of(cls, accuser: Peer, said: Poisoned, accused: Peer) -> Judge:

@@ -8,6 +8,8 @@ from math import sqrt
 
 STATE_BYTES_PER_SECOND = 1e6
 """The slowest line on which a stage's state is waited for."""
+SHOWN_AT_ONCE = 4
+"""Who does a peer's visits again, and three whom the leader asks."""
 SWAP_STAGES_MIN = 4
 """Swapped routes need so many block stages: below, the first two and the last two are not four."""
 HEAD_KEEPERS = 2
@@ -138,6 +140,13 @@ class Settings:
     def check_seconds(self) -> float:
         """How long a finished step waits for a check that gets on: half a lease, so that nobody takes it for idle."""
         return self.lease_seconds / 2
+
+    @property
+    def shown_seconds(self) -> float:
+        """For so long a peer is asked for the parts that it made its piece of a sum of, before it counts as one that
+        shows nothing: whoever is silent for a lease has gone by then, and as many as may ask at a time get all parts
+        over a slow line."""
+        return 1.5 * self.lease_seconds + SHOWN_AT_ONCE * self.sum_bytes / STATE_BYTES_PER_SECOND
 
     @property
     def poll_seconds(self) -> float:

@@ -64,6 +64,8 @@ class Result(NamedTuple):
     """The norm of what it was given."""
     way: tuple[int, ...] = ()
     """Which way that points, where it is an activation."""
+    hidden: str = ""
+    """Why it is not seen what a peer made its piece of a sum of."""
 
 
 @dataclass(slots=True)

@@ -26,10 +26,10 @@ class Host:
     """One life of one node: its participant, its compute process, its links."""
 
     __slots__ = ("accuses", "agrees", "alive", "cause", "compute", "compute_free", "compute_life", "compute_up",
-                 "copies", "copying", "costs", "forward_seconds", "head", "hold", "hung", "inbox", "installing",
-                 "known", "lends", "lies", "links", "lost", "next_handle", "participant", "paused", "peer",
-                 "record_luck", "reducing", "searching", "shelved", "shows", "spins", "stopped", "tensors", "vanished",
-                 "view", "view_numbers", "wake_at", "working")  # fmt: skip
+                 "copies", "copying", "costs", "forward_seconds", "head", "hides", "hold", "hung", "inbox",
+                 "installing", "known", "lends", "lies", "links", "lost", "next_handle", "participant",
+                 "paused", "peer", "record_luck", "reducing", "searching", "sees_no_parts", "shelved", "shows",
+                 "spins", "stopped", "tensors", "vanished", "view", "view_numbers", "wake_at", "working")  # fmt: skip
 
     def __init__(self, peer: Peer, participant: Participant, compute: Compute, hold: int, head: bool) -> None:
         self.peer = peer
@@ -44,6 +44,10 @@ class Host:
         """The weights that it lends, instead of those that it has."""
         self.shows: Callable[[Tensor, bool], Tensor] | None = None
         """What it shows others instead of a tensor that it made, or got; whether it made it."""
+        self.hides: Callable[[Peer], bool] | None = None
+        """Whom it does not show the parts that it made its piece of a sum of."""
+        self.sees_no_parts = False
+        """It says that nobody shows it any, as one of whom they are its own lot to check."""
         self.accuses = False
         """It says of whomever it checks that it lies."""
         self.agrees = False

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS = 240.0
 STILL_SECONDS = 2.0
 """After which a host is told whose part is missing."""
+SHOWN_SECONDS = 4.0
+"""So long whoever checks another by its own lot asks for the parts of its piece."""
+AGAIN_SECONDS = 0.5
 ALONE_SECONDS = 0.02
 
 
@@ -57,12 +60,36 @@ class Reductions:
             self.world.now + self._while(host, task), self._end, (host, host.compute_life, key, self.world.now)
         )
 
-    def weigh(self, host: Host, task: Weigh) -> Result:
+    def weigh(self, host: Host, task: Weigh) -> None:
+        """Compare, and look what the peer made its piece of, as long as it may yet show that."""
+        made, part = host.reducing[task.stage], self._parts[host.compute.lineage, host.reducing[task.stage]][task.of.id]
+        result = self._weighed(host, task, made, part)
+        if result.fault or len(made.group) < 3 or not dict(made.group)[task.of]:
+            self.world.answer(host, task, result)
+            return
+        until = self.world.now + (task.seconds or SHOWN_SECONDS)
+        self._look(host, host.compute_life, task, made, part.host, result, until)
+
+    def _look(
+        self, host: Host, life: int, task: Weigh, made: Reduce, other: Host, result: Result, until: float
+    ) -> None:
+        """Whether the owner of a piece shows its parts, until it does or the time is over."""
+        world = self.world
+        if not self._takes_part(host, life, made):
+            return
+        claims = host.sees_no_parts and not task.judged
+        hides = other.hides is not None and other.hides(host.peer)
+        if self._reaches(other, host) and not (hides or claims):
+            world.answer(host, task, result)
+        elif world.now >= until:
+            world.answer(host, task, result._replace(hidden="it shows nothing"))
+        else:
+            world.at(world.now + AGAIN_SECONDS, self._look, (host, life, task, made, other, result, until))
+
+    def _weighed(self, host: Host, task: Weigh, made: Reduce, part: _Part) -> Result:
         """Of value 0 where the peer gave what its visits gave when the host did them again, and 1 where it did not; or
         where the host says so of whatever it sees, or knows another truth."""
-        made = host.reducing[task.stage]
-        part = self._parts[host.compute.lineage, made][task.of.id]
-        if task.shown_by is not None and not self._shows(host, task, made):
+        if task.shown_by is not None and not task.seconds and not self._shows(host, task, made):
             return NOTHING._replace(fault=NOT_SHOWN)
         if task.shown_by is None and not dict(made.group)[host.peer] and len(made.group) > 2:
             return NOTHING._replace(fault="nothing of it was noted")
@@ -127,7 +154,9 @@ class Reductions:
         return host.alive and host.compute_life == life and host.reducing.get(task.stage) == task
 
     def _gives(self, part: _Part, host: Host, task: Reduce) -> bool:
-        other, blocked = part.host, self.world.network.blocked
-        pair = (other.peer.id, host.peer.id)
-        here = not other.paused and not other.hung and pair not in blocked and pair[::-1] not in blocked
-        return here and self._takes_part(other, part.life, task)
+        return self._reaches(part.host, host) and self._takes_part(part.host, part.life, task)
+
+    def _reaches(self, other: Host, host: Host) -> bool:
+        pair, blocked = (other.peer.id, host.peer.id), self.world.network.blocked
+        here = other.alive and not other.paused and not other.hung
+        return here and pair not in blocked and pair[::-1] not in blocked

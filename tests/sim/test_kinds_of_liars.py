@@ -93,7 +93,13 @@ TABLE: Final[dict[str, Shown]] = {
     "sums-turned": Shown(
         ("node.reduction.test_added_up_again:test_another_sum_is_seen_by_who_checks_and_by_a_third",),
         ("node.reduction.test_added_up_again:test_planted_parts_that_nobody_verifies",
-         "node.reduction.test_added_up_again:test_planted_an_owner_that_shows_parts_although_it_cut_one_off"),
+         "node.reduction.test_added_up_again:test_planted_whoever_cuts_a_part_off_looks_like_a_liar"),
+    ),
+    "sums-turned-hidden": Shown(
+        ("sim.test_hidden_parts:test_who_shows_nobody_its_parts_goes_and_nobody_else",
+         "node.reduction.test_added_up_again:test_an_owner_cannot_say_that_it_cut_a_part_off_that_is_within_bounds"),
+        ("sim.test_hidden_parts:test_planted_nobody_says_that_it_was_shown_nothing",
+         "sim.test_hidden_parts:test_planted_the_word_of_one_is_enough"),
     ),
     "sums-turned-from-step-200": Shown(
         ("protocol.step.test_doubts:test_who_makes_another_sum_of_its_piece_is_checked_soon",

@@ -332,9 +332,13 @@ class World:
             self.reductions.start(host, effect.task)
             return
         if type(effect.task) is fx.Weigh:
-            result = self.reductions.weigh(host, effect.task)
+            self.reductions.weigh(host, effect.task)
         else:
-            result = host.compute.perform(effect.task, host.tensors)
+            self.answer(host, effect.task, host.compute.perform(effect.task, host.tensors))
+
+    def answer(self, host: Host, task: fx.Task, result: Result) -> None:
+        """After the time that the task takes."""
+        effect = fx.Compute(task)
         if host.hung:
             return
         seconds = host.forward_seconds * host.cost(effect.task) * (0.8 + 0.4 * self.chance.random())
@@ -349,9 +353,10 @@ class World:
             host.inbox.append((self.finish, (host, life, task, result)))
             return
         output = None if result.output is None else host.put(result.output)
-        value, tokens, gradient, fault, faulty, received, way = result[1:]
-        done = Done(task, output, value, tokens, gradient, fault, faulty=faulty, received=received, way=way)
-        self.deliver(host, done)
+        value, tokens, gradient, fault, faulty, received, way, hidden = result[1:]
+        self.deliver(host, Done(
+            task, output, value, tokens, gradient, fault, faulty=faulty, received=received, way=way, hidden=hidden
+        ))  # fmt: skip
 
     def _apply(self, host: Host, effect: fx.Apply) -> None:
         if not host.compute_up or effect.stage in host.lost:

@@ -95,6 +95,7 @@ def threes(manifest: Manifest) -> Manifest:
     [
         (("ftnode.lab.hostile.liar", "times1.5"), "gave to its sum"),
         (("ftnode.lab.hostile.liar", "sums-turned"), "gave to its sum"),
+        (("ftnode.lab.hostile.liar", "sums-turned,hides=1"), "does not show what it made its piece of the sum of"),
         (("ftnode.lab.hostile.traitor", "accusing"), ""),
     ],
 )

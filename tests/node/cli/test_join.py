@@ -6,6 +6,7 @@ import json
 import os
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,6 +19,7 @@ from ftnode.node.life.snapshot_setup import copies_bytes, keeps_snapshots
 from ftnode.node.links.addresses import remember_peers
 from ftnode.node.owner.join_options import JoinConfig, Running, note_running
 from ftnode.protocol.manifest.parse import parse
+from ftnode.protocol.manifest.sections import Manifest
 from tests.node.cli.cli_runner import Seen
 
 
@@ -120,6 +122,28 @@ def test_snapshots_and_the_memory_that_they_take(
         (each, once),
     ]
     assert ftnode("join", asking, *home, "--keep-snapshots", -1).refused(64, "--keep-snapshots")
+
+
+def test_parts_that_are_kept_to_be_shown_take_memory(
+    manifest_file: Path, tmp_path: Path, peer: str, daemon: list[JoinConfig], monkeypatch: pytest.MonkeyPatch,
+    ftnode: Callable[..., Seen],
+) -> None:  # fmt: skip
+    """Of the host, where it is the stage's, too."""
+    monkeypatch.setattr(devices, "found_by_torch", lambda: {"devices": [{}]})
+    home = ("--home", tmp_path / "home", "--peer", peer)
+    for options in ([], ["--device", "cuda"]):
+        assert ftnode("join", manifest_file, *home, *options).code == 0
+    plain, checked = daemon[0].manifest, with_checks(daemon[0].manifest, 3)
+    assert plain.shown_parts_bytes == 0 == with_checks(plain, 1).shown_parts_bytes
+    each, once = checked.copies_bytes
+    found = [copies_bytes(replace(config, manifest=checked)) for config in daemon]
+    assert found == [(each + checked.shown_parts_bytes, once), (each, once)]
+    assert checked.shown_parts_bytes > 0
+
+
+def with_checks(manifest: Manifest, replicas: int) -> Manifest:
+    trust, pipeline = replace(manifest.trust, checks=0.02), replace(manifest.pipeline, replicas=replicas)
+    return replace(manifest, trust=trust, pipeline=pipeline)
 
 
 def test_listening_nowhere(

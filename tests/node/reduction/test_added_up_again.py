@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Final
 
@@ -12,13 +13,14 @@ import pytest
 import trio
 
 from ftnode.lab.hostile.lies import SUM_FACTORS
-from ftnode.node.reduction import encoding, part_bounds
+from ftnode.node.reduction import encoding, part_bounds, shown_parts, wire
 from ftnode.node.reduction.exchange import Exchange, Noted
-from ftnode.node.reduction.part_bounds import PartBounds
+from ftnode.node.reduction.part_bounds import PartBounds, SignedParts
 from ftnode.node.reduction.part_seals import PartSeals
 from ftnode.node.reduction.shown_parts import SHOWN_TIMES, ShownParts
 from ftnode.node.reduction.wire import TurnedAway
 from ftnode.protocol.manifest.parse import CHECK_TOLERANCE
+from ftnode.protocol.words.types import Peer
 from tests.node.reduction.reducing import ATTEMPT, STAGE, Member, Wires, group, run, task
 from tests.node.reduction.test_checked_parts import do_again, turn_the_sums_of
 from tests.node.reduction.test_shown_parts import off, seals_of
@@ -40,7 +42,18 @@ class Group:
         self.wires, self.members = wires, members
 
     async def seen(self, who: str, *holders: str) -> float | None:
-        """How far what b made of its piece is from what is right, as these show its parts; None: they do not."""
+        """How far what b made of its piece is from what is right, as these show its parts; None: they do not, or some
+        of it may have been cut off."""
+        noted = await self.shown(who, *holders)
+        if isinstance(noted, str):
+            return None
+        piece = self.members["b"].accumulated()[slice(*noted.parts[0])]
+        assert noted.others is not None
+        may_be = noted.others.may_be_cut_off(float(np.linalg.norm(piece)))
+        return None if may_be else off(self.members[who], self.members["b"], noted)
+
+    async def shown(self, who: str, *holders: str, seconds: float = 0.0) -> Noted | str:
+        """What b made of its piece; or why nobody shows it."""
         found: list[Noted | str] = []
         done = trio.Event()
 
@@ -49,10 +62,10 @@ class Group:
             done.set()
 
         asker, owner = self.members[who], self.members["b"]
-        names = [self.members[name].peer for name in holders]
-        asker.reductions.add_up_again(STAGE, ATTEMPT, owner.peer, 7, names, answered)
+        names = [self.members[name].peer if name in self.members else Peer(name, 1) for name in holders]
+        asker.reductions.add_up_again(STAGE, ATTEMPT, owner.peer, 7, names, answered, seconds)
         await done.wait()
-        return None if isinstance(found[0], str) else off(asker, owner, found[0])
+        return found[0]
 
     def exchange(self, name: str) -> Exchange:
         return self.members[name].reductions._exchanges[STAGE]
@@ -185,34 +198,154 @@ def test_an_owner_is_not_to_blame_for_what_it_was_given() -> None:
     in_a_group(then)
 
 
-@pytest.fixture
-def more_than_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """c tells a small norm of its part of b's piece, so that b counts hardly anything of it."""
-    told = PartBounds.tell
+def c_gives(monkeypatch: pytest.MonkeyPatch, times: float, told: float) -> None:
+    """To b's piece so many times its part, of which it tells, and signs, so many times the norm."""
+    measure = Exchange.measure
 
-    def tell(self: PartBounds, contributor: int, norm: float) -> None:
-        told(self, contributor, norm / 1000 if contributor == 2 and self._ours == OWNER else norm)
+    async def lying(self: Exchange) -> None:
+        if self._me.id == "c":
+            self._pieces[OWNER].numbers[:] *= times
+        await measure(self)
+        if self._me.id == "c":
+            self._norms[OWNER] *= told
 
-    monkeypatch.setattr(PartBounds, "tell", tell)
+    monkeypatch.setattr(Exchange, "measure", lying)
 
 
-@pytest.mark.usefixtures("more_than_was_told")
-def test_where_a_part_was_cut_off_nobody_says_anything_of_the_sum() -> None:
+CUT_OFF: Final = pytest.mark.parametrize(("times", "told"), [(1.0, 1e-3), (1e3, 1.0)], ids=["untrue", "too large"])
+MORE: Final = COUNTS | {"d": (6,)}
+
+
+@CUT_OFF
+@pytest.mark.parametrize("counts", [COUNTS, MORE, {"c": (4, 5), "b": (2, 3), "a": ()}], ids=["three", "four", "two"])
+def test_where_a_part_was_cut_off_nobody_says_anything_of_the_sum(
+    counts: dict[str, tuple[int, ...]], times: float, told: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever made the owner do so has signed it, and others see that."""
+    c_gives(monkeypatch, times, told)
+
     async def then(made: Group) -> None:
-        assert made.exchange("b")._cuts_off
+        assert isinstance(await made.shown("a", "b"), Noted)
         assert await made.seen("a", "b") is None and await made.seen("c", "b", "a") is None
 
-    in_a_group(then)
+    in_a_group(then, counts=counts)
 
 
-@pytest.mark.usefixtures("more_than_was_told")
-def test_planted_an_owner_that_shows_parts_although_it_cut_one_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then it looks like a liar by the word of who told it a small norm."""
-    monkeypatch.setattr(Exchange, "_cuts_off", False)
+@CUT_OFF
+def test_planted_whoever_cuts_a_part_off_looks_like_a_liar(
+    times: float, told: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the work of who gave it, when nobody looks at what that one has signed."""
+    monkeypatch.setattr(SignedParts, "may_be_cut_off", lambda self, owners: False)
+    c_gives(monkeypatch, times, told)
 
     async def then(made: Group) -> None:
         away = await made.seen("a", "b")
         assert away is not None and away > CHECK_TOLERANCE["exact"]
+
+    in_a_group(then)
+
+
+@pytest.mark.parametrize("counts", [COUNTS, MORE, COUNTS | {"c": ()}], ids=["three", "four", "two"])
+def test_an_owner_cannot_say_that_it_cut_a_part_off_that_is_within_bounds(
+    counts: dict[str, tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counts hardly anything of what a gave. What all have signed says that it should have."""
+    share = PartBounds.share
+    monkeypatch.setattr(
+        PartBounds, "share",
+        lambda self, k: 1e-3 if self._ours == OWNER and k == 0 else share(self, k),
+    )  # fmt: skip
+    monkeypatch.setattr(Exchange, "_was_cut_off", lambda self, piece, owner: None)  # what one of two sees of it
+
+    async def then(made: Group) -> None:
+        for who, holders in [("a", "b"), ("c", "ba")]:
+            away = await made.seen(who, *holders)
+            assert away is not None and away > CHECK_TOLERANCE["exact"]
+
+    in_a_group(then, counts=counts)
+
+
+def test_a_norm_that_was_not_told_is_not_signed_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else whoever gave a part could show another norm than the one by which it was cut off."""
+    sign = PartSeals.sign
+    monkeypatch.setattr(
+        PartSeals, "sign", lambda self, task, piece, digest, norm: sign(self, task, piece, digest, norm / 2)
+    )
+
+    async def main(wires: Wires) -> None:
+        wires.seals = seals_of
+        members = [wires.member(name) for name in COUNTS]
+        for member, microbatches in zip(members, COUNTS.values()):
+            member.accumulate(*microbatches)
+            member.start(task(group(*((Peer(name, 1), len(each)) for name, each in COUNTS.items()))))
+        while not wires.struck:
+            await trio.sleep(0.01)
+        assert "a signature that is not its own" in wires.struck[0] and not any(each.answers for each in members)
+
+    run(main)
+
+
+def refuses(made: Group, times: int) -> list[int]:
+    """b turns so many streams away, and is honest from then on. How many came."""
+    honest, came = made.members["b"], [0]
+    made.wires.members.pop("b")
+
+    async def answer(stream: trio.SocketStream) -> None:
+        came[0] += 1
+        if came[0] > times:
+            await honest.reductions.serve(made.members["a"].peer.id, stream)
+
+    made.wires.answers["b"] = answer
+    return came
+
+
+@pytest.mark.parametrize("patient", [True, False])
+def test_who_has_time_asks_until_a_line_works_again(patient: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shown_parts, "PAUSES", (0.0, 0.01, 0.01))
+
+    async def then(made: Group) -> None:
+        refuses(made, 12)
+        found = await made.shown("a", "b", seconds=20.0 if patient else 0.0)
+        assert isinstance(found, Noted) is patient
+
+    in_a_group(then)
+
+
+def test_who_has_time_does_not_ask_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shown_parts, "PAUSES", (0.0, 0.01, 0.01))
+
+    async def then(made: Group) -> None:
+        came = refuses(made, 10**9)
+        found = await made.shown("a", "b", seconds=0.5)
+        assert isinstance(found, str) and "did not come in time" in found and came[0] > 3
+
+    in_a_group(then)
+
+
+def test_nobody_asks_for_parts_of_a_sum_that_another_one_has_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shown_parts, "PAUSES", (0.0, 0.01, 0.01))
+
+    async def then(made: Group) -> None:
+        came = refuses(made, 10**9)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(made.shown, "a", "b", seconds=60.0))
+            while came[0] < 4:
+                await trio.sleep(0.01)
+            made.members["a"].reductions.give_up(STAGE)
+
+    in_a_group(then)
+
+
+def test_an_owner_shows_parts_of_its_piece_while_others_owe_it_theirs() -> None:
+    """Its piece is whole, or nobody would ask. And it shows nothing else so early."""
+
+    async def then(made: Group) -> None:
+        made.exchange("b").complete = False
+        assert await made.seen("a", "b") is not None
+        request = wire.part_request_for(made.exchange("a").task, "run", 1, 0, made.members["c"].peer)
+        with pytest.raises(TurnedAway, match="not whole here"):
+            made.members["b"].reductions._whole(made.members["a"].peer, request)
 
     in_a_group(then)
 
@@ -253,13 +386,30 @@ def test_nobody_is_shown_the_same_part_without_end() -> None:
         c, a = made.members["c"], made.members["a"]
         for _ in range(SHOWN_TIMES):
             parts = made.exchange("c").parts
-            await parts.fetch(OWNER, a.peer, [made.members["b"].peer], True)
+            await parts.fetch(OWNER, a.peer, [made.members["b"].peer])
             parts._signatures.clear()
         with pytest.raises(TurnedAway, match="it was shown before"):
-            await made.exchange("c").parts.fetch(OWNER, a.peer, [made.members["b"].peer], True)
+            await made.exchange("c").parts.fetch(OWNER, a.peer, [made.members["b"].peer])
         assert c.peer
 
     in_a_group(then)
+
+
+@pytest.mark.parametrize("counts", [COUNTS, MORE, COUNTS | {"c": ()}], ids=["three", "four", "two"])
+@pytest.mark.parametrize("sums", ["exact", "int8", "int4"])
+def test_no_more_is_kept_than_counts_as_memory(sums: str, counts: dict[str, tuple[int, ...]]) -> None:
+    """Twice the gradient as it travels (Manifest.shown_parts_bytes), of who checks; of all others once."""
+
+    async def then(made: Group) -> None:
+        for who in made.members.keys() - {"b"}:
+            await made.seen(who, "b", "a")
+        for name in made.members:
+            exchange = made.exchange(name)
+            kept = sum(len(chunk) for chunks in exchange.parts._kept.values() for chunk in chunks)
+            whole = sum(piece.bytes for piece in exchange._pieces)
+            assert kept <= whole * (2 if name == "a" else 1)
+
+    in_a_group(then, sums, counts)
 
 
 def test_two_holders_keep_nothing() -> None:

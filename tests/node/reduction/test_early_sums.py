@@ -75,19 +75,19 @@ def signed_by_the_honest(kind: str, forgets: bool = False, chunks_before: int = 
             await say(stream, ReduceReply(0, 1.0))
             for at in range(request.have, piece.bytes, piece.end(0)):
                 await stream.send_all(bytes(piece.encode(at, piece.chunk(at), -1)))
-            found[0] = await told(stream)
+            found[0] = await told(stream, request.norm)
             done.set()
         except (trio.BrokenResourceError, *FAULTS):
             await stream.aclose()
 
-    async def told(stream: trio.SocketStream) -> float:
+    async def told(stream: trio.SocketStream, norm: float) -> float:
         digest, parts = PartDigest(), []
         for at in range(0, piece.bytes, piece.end(0)):
             content = memoryview(await exactly(stream, piece.end(at) - at))
             digest.add(at, content)
             parts.append(np.array(piece.decode(at, content)))
         signature = bytes(await exactly(stream, SIGNATURE_BYTES))
-        if not seals_of("a").is_by(HONEST, TASK, 0, digest.digest(), signature):
+        if not seals_of("a").is_by(HONEST, TASK, 0, digest.digest(), norm, signature):
             return float(np.inf)
         given, wanted = np.concatenate(parts), lie[: NUMBERS // 3]
         return float(np.linalg.norm(given - wanted) / np.linalg.norm(wanted))

@@ -197,7 +197,7 @@ def test_who_shows_a_part_too_slowly_is_not_listened_to_without_end() -> None:
     async def then(wires: Wires, a: Member, b: Member, c: Member) -> None:
         async def slowly(stream: trio.SocketStream) -> None:
             await hear(stream)
-            await say(stream, PartReply(bytes(64)))
+            await say(stream, PartReply(bytes(64), 0.0))
             await trio.sleep_forever()
 
         wires.answers["a"] = slowly
