@@ -216,6 +216,8 @@ class Situation(NamedTuple):
     """Who belongs together."""
     order: RollbackOrder = NO_ORDER
     """The author's newest order to roll back."""
+    proven: Collection[str] = frozenset()
+    """PeerIds of those who have signed two things of which an honest peer signs one (rule 51)."""
 
     @property
     def to_roll_back(self) -> bool:
@@ -255,11 +257,18 @@ class Situation(NamedTuple):
 
     @property
     def leader_silent(self) -> bool:
-        """The leader is silent, refused, idle, or has long been without a quorum itself."""
+        """The leader is silent, refused, idle, has long been without a quorum itself, or has lied."""
         if self.view is None or self.view.leader == self.me:
             return False
+        if self.leader_lied:
+            return True
         useless = self.now - max(self.quorate_at, self.liveness.grace) > 2 * self.settings.lease_seconds
         return useless or self.liveness.silent(self.view.leader, self.now) or self.leader_idle
+
+    @property
+    def leader_lied(self) -> bool:
+        """What it signed proves it."""
+        return self.view is not None and self.view.leader.id in self.proven
 
     @property
     def leader_idle(self) -> bool:

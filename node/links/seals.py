@@ -30,7 +30,6 @@ from ftnode.protocol.words.messages import (
     Verdict,
     WasGiven,
     roll_bytes,
-    tensor_bytes,
     vote_bytes,
     word_bytes,
 )
@@ -130,8 +129,8 @@ class Seals:
     def _check_tensors(self, about: Poisoned | WasGiven, tensors: tuple[SealedTensor, ...]) -> None:
         """Of the view, step and attempt that it is about."""
         for each in tensors:
-            place = about.lineage, about.view, about.step, about.attempt, each.microbatch, each.visit, each.direction
-            if not self._is_by(each.maker, tensor_bytes(each.maker, *place, each.seal.digest), each.seal.signature):
+            signed = each.signed_bytes(about.lineage, about.view, about.step, about.attempt)
+            if not self._is_by(each.maker, signed, each.seal.signature):
                 raise PeerError(f"a tensor's signature that is not by {each.maker}")
 
     def _check_word(self, speaker: Peer, word: Poisoned | Verdict) -> None:

@@ -3,7 +3,7 @@
 The owner of a piece sees all parts of it, and is alone to. So in a run with checks it keeps them until the next sum of
 the stage, where three or more reduce together. Whoever does its visits again asks for them and adds the piece up again:
 what the owner made of it, less what the others have signed, is what its own visits give (rule 42). It keeps what it was
-shown, so that a third can be shown the same (rule 50). Nobody can show what somebody else has not signed.
+shown, so that a third can be shown the same (rules 50 and 52). Nobody can show what somebody else has not signed.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
-from ftnode.protocol.leader.convictions import against, liar_of
+from ftnode.protocol.leader.convictions import against, liar_of, signed_twice
 from ftnode.protocol.leader.disputes import Suspects
 from ftnode.protocol.leader.leader_memory import LeaderMemory
 from ftnode.protocol.leader.losses import Losses
@@ -126,7 +126,7 @@ class Cases:
         self._settle(s, out)
         for peer in self.memory.convicts(s.members - {s.me, *self.losses.gone}):
             proved = self.memory.convicted[peer.id].proof
-            why = "it has signed two different tensors for one place" if proved else "others have signed that it lied"
+            why = signed_twice(proved) if proved else "others have signed that it lied"
             self.losses.lose(s, out, peer, why)
             out += [Expose(peer)] if proved and peer.id in s.crowds.vouchers else []
         return out

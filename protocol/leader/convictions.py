@@ -71,6 +71,13 @@ def is_proof(sealed: tuple[SealedTensor, ...]) -> bool:
     return first == second and one != other
 
 
+def signed_twice(proof: tuple[SealedTensor, ...]) -> str:
+    """What it proves, in words."""
+    if proof[0].of_path:
+        return "it has admitted one microbatch on two paths"
+    return "it has signed two different tensors for one place"
+
+
 def _committed(s: Situation, view: View) -> int:
     """The newest committed step; -1 where no step of our lineage tells us, as when we have just come."""
     begin = s.own.begin
@@ -142,10 +149,14 @@ class Convictions:
         out.note("convicted", text, peer=liar.id, step=str(said.step))
 
     def beat(self, s: Situation) -> Outcome:
-        """Show the leader what we have against a member that it took in."""
+        """Show the leader what we have against a member that it took in; and all others what proves that the leader has
+        lied, since they choose another one."""
         out = Outcome()
         if s.view is None or not s.member:
             return out
         for liar in self._memory.convicts(s.members - {s.me, s.view.leader}):
             out.send(s.view.leader, self._memory.convicted[liar.id])
+        if s.leader_lied and s.me != s.view.leader:
+            for peer in sorted(s.members - {s.me, s.view.leader}):
+                out.send(peer, self._memory.convicted[s.view.leader.id])
         return out

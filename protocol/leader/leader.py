@@ -33,7 +33,7 @@ from ftnode.protocol.recovery.install_plans import Hopeless, plan_installs, usab
 from ftnode.protocol.recovery.standing import DONE_AGAIN, Standing, agree, standing, summarise
 from ftnode.protocol.situation import GoOnFromDisks, Outcome, ShowView, Situation
 from ftnode.protocol.step.credit import given_by
-from ftnode.protocol.step.work_split import Paths, Shares, divide, repair
+from ftnode.protocol.step.work_split import Paths, Shares, divide, paths_differ, repair
 from ftnode.protocol.views.ballot import Balloting
 from ftnode.protocol.views.lineage_rank import ABOUT
 from ftnode.protocol.views.succession import next_view
@@ -294,7 +294,8 @@ class Leader:
         is put off."""
         begun, work = s.own.begin, s.own.work
         same = begun is not None and (begun.lineage, begun.attempt) == (self.view.lineage.id, where.continues)
-        if begun is None or work is None or not same or not begun.shares:  # nobody has a share of a step that is held
+        held = begun is None or not begun.shares  # nobody has a share of such a step
+        if begun is None or work is None or not same or held or self._forked(s, out, begun):
             self._begin(s, out, where.base, where.skipped, (), None, where.skip)
             return
         shares, paths = repair(self.view, begun, self.progress.statuses, s.settings)
@@ -302,6 +303,13 @@ class Leader:
         evaluate = where.evaluate and set(work.view.members()) <= s.members
         going_on = shares, paths, learners
         self._begin(s, out, where.base, where.skipped, (), where.continues, where.skip, evaluate, going_on)
+
+    def _forked(self, s: Situation, out: Outcome, begun: Begin) -> bool:
+        """A microbatch goes by two paths. What both gave to their stages cannot be told apart any more."""
+        forked = paths_differ(self.progress.statuses[peer] for peer in sorted(s.members))
+        if forked is not None:
+            out.note("stand", f"microbatch {forked} goes by two paths: step {begun.step} {DONE_AGAIN}")
+        return forked is not None
 
     def _give_up(self, out: Outcome, hopeless: Hopeless) -> None:
         """Nobody can fill these stages now: vacate them, and wait for a candidate that has their weights."""

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ftnode.protocol.liveness.deadlines import Deadlines
+from ftnode.protocol.step.admissions import Admissions, path_word
 from ftnode.protocol.step.boundary_norms import Source
 from ftnode.protocol.step.check import Check, Lot, lot_of
 from ftnode.protocol.step.group import Groups
@@ -97,6 +98,7 @@ class StepWork:
         self._rests_on = frozenset[Peer]()
         """Who showed us what makes another one a liar, as we said."""
         self._paths: dict[int, Path] = dict(begin.paths)
+        self._admissions = Admissions(me, view, begin, settings)
         self.showing = Showing(view, begin, self.groups, settings, self.outbox, self._holds, self._paths)
         self._arrived: set[TensorKey] = set()
         """Inputs and gradients that have been here, each taken once; the input of visit 0 is the batch itself."""
@@ -302,6 +304,7 @@ class StepWork:
 
     def _admit(self, microbatch: int) -> None:
         path = choose_path(self.view, self.route(microbatch), self._inflight.values(), self._others, self.me)
+        self._admissions.admit(microbatch, path)
         self._start(microbatch, path)
 
     def _start(self, microbatch: int, path: Path) -> None:
@@ -594,7 +597,10 @@ class StepWork:
         return [note, Send(self.view.leader, self._poisoned(reason, stage, UNSHOWN, peer, 1.0), None)]
 
     def on_given(self, sender: Peer, given: WasGiven) -> list[Effect]:
-        """Whom we check answers what it was given."""
+        """Whom we check answers what it was given; or one of a group shows by whose word it has what we have."""
+        if any(word.of_path for word in given.other):
+            fresh = (given.step, given.attempt) == (self.begin.step, self.begin.attempt)
+            return self._look_at_paths(given.other) if fresh else []
         check = self._check
         proof = check.answered(sender, given) if check is not None else None
         if check is None or check.finding is None or proof is None:
@@ -607,13 +613,18 @@ class StepWork:
             self.poison = None
 
     def _deceived(self, check: Check, proof: tuple[SealedTensor, ...]) -> list[Effect]:
-        """Somebody showed us another tensor than it gave. All may see that it signed both."""
+        """Somebody showed us another tensor than it gave."""
         one, check.deceived = proof[0], True
-        stage = self.route(one.microbatch)[maker_of(one.visit, one.direction)]
         reason = f"it has signed two different tensors of microbatch {one.microbatch} for visit {one.visit}"
+        ended = self._stop_checking(f"{one.maker} shows another tensor than it gave: {reason}")
+        return [*ended, *self._convict(proof, reason)]
+
+    def _convict(self, proof: tuple[SealedTensor, ...], reason: str) -> list[Effect]:
+        """All may see that one peer signed both."""
+        one = proof[0]
+        stage = HEAD if one.of_path else self.route(one.microbatch)[maker_of(one.visit, one.direction)]
         told = Convicted(self.me, self._poisoned(reason, stage, one.microbatch, one.maker, 1.0), (), proof)
-        shown = [Send(peer, told, None) for peer in self.view.members() if peer != one.maker]
-        return [*self._stop_checking(f"{one.maker} shows another tensor than it gave: {reason}"), *shown]
+        return [Send(peer, told, None) for peer in self.view.members() if peer != one.maker]
 
     def _stop_checking(self, why: str, guilty: bool | None = None) -> list[Effect]:
         """`guilty`: what our leader hears of it, where it asked."""
@@ -633,7 +644,19 @@ class StepWork:
         """Another of our group says what it has accumulated."""
         if share.stage not in self.stages or not self.groups.on_share(sender, share):
             return []
-        return self._reduce_group(share.stage, now)
+        return [*self._tell_by_which_paths(sender, share), *self._reduce_group(share.stage, now)]
+
+    def _tell_by_which_paths(self, sender: Peer, share: Share) -> list[Effect]:
+        """It says that it has done visits that we were given. One of us was given them on another path."""
+        doubles = (m for m, visit in share.visits if (m, visit, FORWARD) in self._arrived)
+        shown = self._admissions.to_show(sender, doubles)
+        place = share.lineage, share.view, share.step, share.attempt
+        return [Send(sender, WasGiven(*place, (word,)), None) for word in shown]
+
+    def _look_at_paths(self, words: Iterable[SealedTensor]) -> list[Effect]:
+        """Others have a microbatch by these words."""
+        proof = self._admissions.two_paths(words)
+        return self._convict(proof, f"it has admitted microbatch {proof[0].microbatch} on two paths") if proof else []
 
     def _has_read(self, key: TensorKey) -> list[Effect]:
         """No task reads it any more."""
@@ -644,7 +667,8 @@ class StepWork:
     def _keep(self, microbatch: int, visit: int, direction: Direction, handle: Handle, now: float) -> list[Effect]:
         """Keep a tensor that we made and send it to the next peer of the path, which may be ourselves."""
         path, begin, number = self._paths[microbatch], self.begin, self.view.number
-        boundary = Boundary(begin.lineage, number, begin.step, begin.attempt, microbatch, visit, direction, path)
+        place = begin.lineage, number, begin.step, begin.attempt, microbatch, visit, direction
+        boundary = Boundary(*place, path, None, self._admissions.word_of(microbatch))
         kept = self.outbox.put(boundary, handle, now)
         self._line.made(self.route(microbatch)[maker_of(visit, direction)], direction, not kept.stored)
         if self.is_validation(microbatch):
@@ -666,9 +690,12 @@ class StepWork:
         `relay`: who carried it; what is not of the step itself, or comes again, is not counted."""
         if self.me not in boundary.path[boundary.visit : boundary.visit + 1]:
             return self._on_shown(sender, boundary, handle)
-        known = self._paths.get(boundary.microbatch, boundary.path)
-        if known != boundary.path or not fits(self.me, sender, boundary, self.view, self.begin, self.settings):
+        here = fits(self.me, sender, boundary, self.view, self.begin, self.settings)
+        if not here or not self._admissions.allows(boundary):
             return [Release((handle,))]
+        if self._paths.get(boundary.microbatch, boundary.path) != boundary.path:
+            word = path_word(boundary)
+            return [Release((handle,)), *self._look_at_paths(() if word is None else (word,))]
         effects: list[Effect] = []
         key = key_of(boundary)
         if self._has(key):
@@ -677,6 +704,7 @@ class StepWork:
             return self._refuse(sender, boundary, handle)
         else:
             self._paths.setdefault(boundary.microbatch, boundary.path)
+            self._admissions.came(boundary)
             if self.settings.checks and not self.is_validation(boundary.microbatch):
                 effects += self.showing.came(boundary, handle)
                 if self._check is not None and self._check.wants(sender, boundary):
@@ -779,6 +807,7 @@ class StepWork:
         self._to_judge.clear()
         self._check, self.view, self.begin = None, view, begin
         self.showing.continue_in(view, begin, self.groups)
+        self._admissions.continue_in(view, begin)
         mine = frozenset(self.stages)
         self._required = mine & {*view.stages_of(self.me)} if self.me in view.members() else mine
         if self.poison is not None:

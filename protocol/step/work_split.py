@@ -4,7 +4,7 @@ over the visits of the dead when an attempt goes on (rules 20, 22)."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ftnode.protocol.step.routes import Name, last_visit, route_of, soonest
 from ftnode.protocol.words.messages import Begin, Status
@@ -59,6 +59,17 @@ def repair(view: View, begun: Begin, statuses: Mapping[Peer, Status], settings: 
             load[owner[microbatch]] += 1
     shares = tuple((peer, tuple(m for m in range(settings.microbatches) if owner[m] == peer)) for peer in head)
     return shares, paths
+
+
+def paths_differ(statuses: Iterable[Status]) -> int | None:
+    """A microbatch that goes by two paths by the words of members that go by the same Begin. Somebody lies, and two
+    holders of a stage may both have done it."""
+    known: dict[tuple[int, int], tuple[Peer, ...]] = {}
+    for status in statuses:
+        for microbatch, path in status.paths:
+            if known.setdefault((status.paths_view, microbatch), path) != path:
+                return microbatch
+    return None
 
 
 def _survivors(view: View, visited: tuple[int, ...], path: tuple[Peer, ...], given: Counter[Peer]) -> tuple[Peer, ...]:

@@ -469,7 +469,7 @@ class Following:
         return True
 
     def _take_over(self, s: Situation, view: View, out: Outcome, balloting: Balloting) -> None:
-        """Rule 11: the i-th voter proposes after D (1 + i) of a silent leader, or of one that is idle."""
+        """Rule 11: the i-th voter proposes after D (1 + i) of a silent leader, or of one that is idle or has lied."""
         if not s.leader_silent:
             self._leader_silent_at = balloting.asked_since = None
             return
@@ -487,7 +487,9 @@ class Following:
             out.extend(balloting.resend())
             return
         reason = f"leader {view.leader} is silent for {s.liveness.silence(view.leader, s.now):.1f} s"
-        if s.leader_idle:
+        if s.leader_lied:
+            reason = f"leader {view.leader} has lied, as two words prove that it signed"
+        elif s.leader_idle:
             reason = f"leader {view.leader} has let nothing be done for {s.still_seconds:.1f} s"
         stages = ", ".join(map(str, view.stages_of(view.leader)))
         out.note("lost", f"{reason}; proposes to go on without it", peer=view.leader.id, stages=stages)

@@ -89,7 +89,7 @@ def _makes_sense(sender: Peer, message: ms.Message, view: View | None, settings:
         case ms.Stored() | ms.Poll() | ms.PollReply():
             return True
         case ms.Boundary():
-            return message.seal is None or _seal(message.seal)
+            return all(seal is None or _seal(seal) for seal in (message.seal, message.admitted))
         case ms.Certificate():
             return _certificate(message, settings)
         case ms.Introduction():

@@ -1,9 +1,9 @@
 """Dataclasses to plain values and back, strictly typed.
 
 One codec for frames, directory records, view digests and traces: a dataclass is written as a list of its fields in
-order; a member of a closed union as [name, fields...]. A last field that is marked UNLESS_NONE is not written when it
-is None. Reading checks every type and length and never builds anything that is not annotated, so bytes from strangers
-cannot reach further than a PeerError.
+order; a member of a closed union as [name, fields...]. Last fields that are marked UNLESS_NONE are not written where
+they are None. Reading checks every type and length and never builds anything that is not annotated, so bytes from
+strangers cannot reach further than a PeerError.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
+from itertools import takewhile
 from math import isfinite
 from typing import Any
 
@@ -30,7 +31,7 @@ SHOWN_MAX = 40
 NUMBER_MAX = 1 << 64
 """Whole numbers travel in 64 bits."""
 UNLESS_NONE = {"unless none": True}
-"""Metadata of a field, the last of its class, that most who write the class do without."""
+"""Metadata of a field, one of the last of its class, that most who write the class do without."""
 
 
 def to_plain(value: Any) -> Plain:
@@ -43,9 +44,9 @@ def to_plain(value: Any) -> Plain:
         return [to_plain(item) for item in (sorted(value) if isinstance(value, frozenset) else value)]
     if is_dataclass(value):
         kind: Any = type(value)
-        names = field_names(kind)
-        if leaves_none_out(kind) and getattr(value, names[-1]) is None:
-            names = names[:-1]
+        names, left_out = field_names(kind), left_out_of(kind)
+        while left_out and getattr(value, names[-1]) is None:
+            names, left_out = names[:-1], left_out - 1
         return [
             tagged(getattr(value, name)) if name in union_fields(kind) else to_plain(getattr(value, name))
             for name in names
@@ -64,9 +65,9 @@ def field_names(kind: type) -> tuple[str, ...]:
 
 
 @cache
-def leaves_none_out(kind: type) -> bool:
-    """Its last field is marked UNLESS_NONE."""
-    return bool(fields(kind)) and fields(kind)[-1].metadata == UNLESS_NONE
+def left_out_of(kind: type) -> int:
+    """How many of its last fields are marked UNLESS_NONE."""
+    return sum(1 for _ in takewhile(lambda field: field.metadata == UNLESS_NONE, reversed(fields(kind))))
 
 
 @cache
@@ -129,7 +130,7 @@ def reader(kind: Any) -> Reader:
         return _read_record(kind, [reader(hints[name]) for name in kind._fields])
     if is_dataclass(kind):
         hints = typing.get_type_hints(kind)
-        names, left_out = field_names(typing.cast(type, kind)), int(leaves_none_out(typing.cast(type, kind)))
+        names, left_out = field_names(typing.cast(type, kind)), left_out_of(typing.cast(type, kind))
         return _read_record(kind, [reader(hints[name]) for name in names], left_out)
     if kind in (int, str, bytes, bool, type(None)):
         return _read_exact(kind)

@@ -151,7 +151,7 @@ class Weigh:
     shown_by: Peer | None = None
     """Who adds up another piece of the sum, and shows what `of` gave to it. None: our own note counts."""
     seconds: float = 0.0
-    """Only what `of` made of its piece is compared, and it is asked for the parts of that for so long (rule 50)."""
+    """Only what `of` made of its piece is compared, and it is asked for the parts of that for so long (rule 52)."""
 
     @property
     def judged(self) -> bool:

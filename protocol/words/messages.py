@@ -477,7 +477,7 @@ class Poisoned:
     """A non-finite number turned up (rule 25). `giver`: whose tensor it was computed of, if any.
 
     With a `distance`, what `giver` gave to the sum of the stage, or passed on of the microbatch, is finite and not what
-    its visits give (rule 42). Or it does not show what it made its piece of the sum of (rule 50); the attempt goes on
+    its visits give (rule 42). Or it does not show what it made its piece of the sum of (rule 52); the attempt goes on
     then."""
 
     lineage: str
@@ -510,13 +510,25 @@ class Seal:
 
 @dataclass(frozen=True, slots=True)
 class SealedTensor:
-    """Who made the tensor for visit `visit` of a microbatch, and signed what it is."""
+    """Who made the tensor for visit `visit` of a microbatch, and signed what it is. Of the first visit, which nobody
+    makes a tensor for: the holder of the head that admits the microbatch, and the digest of the path that it chose."""
 
     microbatch: int
     visit: int
     direction: Direction
     maker: Peer
     seal: Seal
+
+    @property
+    def of_path(self) -> bool:
+        """It is a word for a path."""
+        return self.visit == 0 and self.direction is Direction.FORWARD
+
+    def signed_bytes(self, lineage: str, view: int, step: int, attempt: Attempt) -> bytes:
+        """What its maker signed, in this view of the attempt. A path is chosen once in an attempt."""
+        place = self.microbatch, self.visit, self.direction
+        began = attempt.view if self.of_path else view
+        return tensor_bytes(self.maker, lineage, began, step, attempt, *place, self.seal.digest)
 
 
 def tensor_bytes(
@@ -527,6 +539,11 @@ def tensor_bytes(
     return encode_canonical(
         ("ftnode tensor", maker, lineage, view, step, attempt, microbatch, visit, direction, digest)
     )
+
+
+def path_digest(path: tuple[Peer, ...]) -> str:
+    """What who admits a microbatch signs of its path, in hex."""
+    return hashlib.blake2b(encode_canonical(("ftnode path", path)), digest_size=32).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -550,7 +567,7 @@ class Show:
 @dataclass(frozen=True, slots=True)
 class WasGiven:
     """To who asked by a Show: a tensor that I was given, as its maker signed it, and whose digest is none that was
-    named; or none is there."""
+    named; or none is there. Or, to who says that it did a visit that I was given: the word for the path by which."""
 
     lineage: str
     view: int
@@ -714,7 +731,8 @@ class Boundary:
     """A boundary tensor for visit `visit` of microbatch `microbatch`; its bytes follow the frame (rule 21).
 
     `seal`: in runs with checks, of who made it. What is None here is filled in when the tensor leaves its maker; to who
-    gets it None says that there was none, or a wrong one."""
+    gets it None says that there was none, or a wrong one. `admitted`: in such runs, of who admitted the microbatch, for
+    the path; its signature is filled in likewise. None: a Begin says the path."""
 
     lineage: str
     view: int
@@ -725,6 +743,7 @@ class Boundary:
     direction: Direction
     path: tuple[Peer, ...]
     seal: Seal | None = field(default=None, repr=False, metadata=UNLESS_NONE)
+    admitted: Seal | None = field(default=None, repr=False, metadata=UNLESS_NONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -778,4 +797,4 @@ def lineage_of(message: Message) -> str | None:
 
 __all__ = [*MESSAGES, "Ballot", "Commit", "Contact", "Donor", "Lineage", "Link", "Message", "Plan", "Proof", "Roll",
            "Signed", "StageReport", "StageResult", "StageStatus", "Wait", "founding_proof", "lineage_of", "roll_bytes",
-           "tensor_bytes", "views_in", "vote_bytes"]  # fmt: skip
+           "path_digest", "tensor_bytes", "views_in", "vote_bytes"]  # fmt: skip

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from ftnode.node.links.seals import Seals
+from ftnode.protocol.step.admissions import path_word
 from ftnode.protocol.step.routes import maker_of
 from ftnode.protocol.words.errors import PeerError
 from ftnode.protocol.words.messages import (
@@ -20,6 +21,7 @@ from ftnode.protocol.words.messages import (
     Roll,
     Rolled,
     Seal,
+    SealedTensor,
     Signed,
     WasGiven,
 )
@@ -50,6 +52,14 @@ def place_of(boundary: Boundary) -> tuple[object, ...]:
             boundary.direction.value)  # fmt: skip
 
 
+def signature_of(tensor: SealedTensor, about: Boundary | WasGiven) -> str:
+    """Of the view, step and attempt of a message; see SealedTensor."""
+    began = about.attempt.view if tensor.of_path else about.view
+    at = about.lineage, began, about.step, about.attempt
+    place = (*at, tensor.microbatch, tensor.visit, tensor.direction.value)
+    return tensor_seal(tensor.maker, place, tensor.seal.digest)
+
+
 def digest_of(tensor: Tensor) -> str:
     return f"{tensor.chain:x}/{tensor.scale}/{tensor.turned:d}"
 
@@ -61,6 +71,8 @@ class WorldSeals:
         self._tensors = tensors
         self._checking = Seals(Peer("", 0), verify=is_made_by)
         self._seals: dict[Peer, Seals] = {}
+        self._paths: dict[tuple[object, ...], str] = {}
+        """What each has admitted → the path that it signed."""
 
     def sealed(self, sender: Peer, message: Message) -> Message:
         if type(message) in SEALED:
@@ -74,6 +86,12 @@ class WorldSeals:
 
     def sealed_tensor(self, sender: Peer, boundary: Boundary, tensor: Tensor) -> Boundary:
         """As it leaves its maker."""
+        word = path_word(boundary)
+        if word is not None and word.maker == sender and not word.seal.signature:
+            place = sender, boundary.lineage, boundary.attempt, boundary.microbatch
+            once = self._paths.setdefault(place, word.seal.digest) == word.seal.digest
+            made = replace(word.seal, signature=signature_of(word, boundary)) if once else None
+            boundary = replace(boundary, admitted=made)
         if not self._tensors or boundary.seal is not None:
             return boundary
         digest = digest_of(tensor)
@@ -81,9 +99,12 @@ class WorldSeals:
 
     def checked_tensor(self, boundary: Boundary, tensor: Tensor) -> Boundary:
         """As a core hears of it."""
-        if not self._tensors or self.fits(boundary, tensor):
+        if not self._tensors:
             return boundary
-        return replace(boundary, seal=None)
+        word = path_word(boundary)
+        if word is None or word.seal.signature != signature_of(word, boundary):
+            boundary = replace(boundary, admitted=None)
+        return boundary if self.fits(boundary, tensor) else replace(boundary, seal=None)
 
     def fits(self, boundary: Boundary, tensor: Tensor) -> bool:
         """It has the signature of its maker."""
@@ -106,9 +127,7 @@ class WorldSeals:
                 return str(error)
         if type(message) is WasGiven:
             for each in message.other:
-                at = message.lineage, message.view, message.step, message.attempt
-                place = (*at, each.microbatch, each.visit, each.direction.value)
-                if each.seal.signature != tensor_seal(each.maker, place, each.seal.digest):
+                if each.seal.signature != signature_of(each, message):
                     return f"a tensor's signature that is not by {each.maker}"
         return ""
 

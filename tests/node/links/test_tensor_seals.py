@@ -25,6 +25,7 @@ from ftnode.protocol.words.messages import (
     Seal,
     SealedTensor,
     WasGiven,
+    path_digest,
 )
 from ftnode.protocol.words.types import Attempt, Direction, Peer
 from tests.node.links.linked_node import BOUNDARY_BYTES, limited, node
@@ -90,11 +91,79 @@ def test_other_bytes_have_no_seal() -> None:
     assert heard(sealed(), memoryview(bytes(200))).seal is None
 
 
+PATH = (MAKER, OTHER, MAKER)
+OTHER_PATH = (MAKER, MAKER, MAKER)
+
+
+def admitted(path: tuple[Peer, ...] = PATH, view: int = 3) -> Boundary:
+    """As the core gives it away whose peer admitted it."""
+    return replace(boundary(), path=path, view=view, admitted=Seal(path_digest(path), ""))
+
+
+def test_who_admits_a_microbatch_signs_its_path_for_the_whole_attempt() -> None:
+    came = sealed(made=admitted())
+    assert came.admitted is not None and heard(came) == came
+    later = replace(came, view=5, seal=None)
+    assert heard(later).admitted == came.admitted
+    passed_on = replace(boundary(2, OTHER), path=PATH, admitted=came.admitted)
+    assert heard(sealed(made=passed_on, which=1)).admitted == came.admitted
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda came: replace(came, admitted=None),
+        lambda came: replace(came, admitted=replace(came.admitted, signature="")),
+        lambda came: replace(came, admitted=Seal("0" * 64, came.admitted.signature)),
+        lambda came: replace(came, path=OTHER_PATH),
+        lambda came: replace(came, path=OTHER_PATH, admitted=replace(came.admitted, digest=path_digest(OTHER_PATH))),
+        lambda came: replace(came, path=()),
+        lambda came: replace(came, microbatch=1),
+        lambda came: replace(came, step=6),
+        lambda came: replace(came, attempt=Attempt(3, 2)),
+        lambda came: replace(came, lineage="m"),
+    ],
+)
+def test_no_other_path_has_its_word(change: Callable[[Boundary], Boundary]) -> None:
+    assert heard(change(sealed(made=admitted()))).admitted is None
+
+
+def test_nobody_signs_for_another_and_no_second_path() -> None:
+    """A core that has lost its compute may admit a microbatch anew."""
+    ours = seals()
+    assert ours.ready(admitted(), CONTENT, HANDLE)
+    first, again, second = (ours.sealed(made, HANDLE) for made in (admitted(), admitted(view=4), admitted(OTHER_PATH)))
+    assert first.admitted is not None and again.admitted == first.admitted and second.admitted is None
+    assert ours.sealed(replace(admitted(OTHER_PATH), microbatch=1), HANDLE).admitted is not None
+    assert heard(sealed(made=admitted(), which=1)).admitted is None
+
+
+def test_two_paths_of_one_microbatch_are_a_proof_that_everybody_can_check() -> None:
+    words = []
+    for path in (PATH, OTHER_PATH):
+        seal = sealed(made=admitted(path)).admitted
+        assert seal is not None
+        words.append(SealedTensor(0, 0, Direction.FORWARD, MAKER, seal))
+    assert is_proof((words[0], words[1])) and not is_proof((words[0], words[0]))
+    said = Poisoned("l", 5, 5, Attempt(3, 1), 0, 0, "two", MAKER, 1.0)  # found in a later view of the attempt
+    ours = Seals(OTHER, KEYS[1].sign)
+    told = ours.sealed(Convicted(OTHER, said, (), (words[0], words[1])))
+    ours.check(OTHER, told)
+    ours.check(OTHER, WasGiven("l", 5, 5, Attempt(3, 1), (words[1],)))
+    with pytest.raises(PeerError):
+        ours.check(OTHER, WasGiven("l", 5, 5, Attempt(4, 1), (words[1],)))
+    with pytest.raises(PeerError):
+        ours.check(OTHER, WasGiven("l", 5, 5, Attempt(3, 1), (replace(words[1], visit=1),)))
+
+
 def test_without_a_seal_nothing_of_it_travels() -> None:
     """Runs without checks have the bytes that they always had."""
     plain, signed = tagged(boundary()), tagged(sealed())
     assert len(signed) == len(plain) + 1
     assert from_tagged(MESSAGES, plain) == boundary() and from_tagged(MESSAGES, signed) == sealed()
+    both = tagged(sealed(made=admitted()))
+    assert len(both) == len(plain) + 2 and from_tagged(MESSAGES, both) == sealed(made=admitted())
+    assert from_tagged(MESSAGES, tagged(admitted())) == admitted()
     with pytest.raises(PeerError):
         from_tagged(MESSAGES, plain[:-1])
 

@@ -8,9 +8,9 @@ from math import inf
 import pytest
 
 from ftnode.protocol.leader.cases import Case
-from ftnode.protocol.leader.convictions import Convictions, against, liar_of, newest_of
+from ftnode.protocol.leader.convictions import Convictions, against, liar_of, newest_of, signed_twice
 from ftnode.protocol.leader.leader_memory import CONVICTED_MAX, LeaderMemory
-from ftnode.protocol.words.effects import KeepConvicted
+from ftnode.protocol.words.effects import KeepConvicted, Send
 from ftnode.protocol.words.messages import Convicted, Judge, Poisoned, Seal, SealedTensor, Verdict
 from ftnode.protocol.words.types import Attempt, Direction, Peer
 from tests.protocol import situations
@@ -94,6 +94,36 @@ def test_what_is_kept_says_what_the_run_had_come_to() -> None:
         s = situations.situation(view=view, history=past, own=held)
         out = Convictions(LeaderMemory()).on_convicted(s, liar, told)
         assert [effect for effect in out if isinstance(effect, KeepConvicted)] == [KeepConvicted(told, committed, 4)]
+
+
+def proof_against(liar: Peer, visit: int = 0) -> Convicted:
+    both = tuple(SealedTensor(0, visit, Direction.FORWARD, liar, Seal(digest, "")) for digest in ("one", "other"))
+    return Convicted(situations.C, replace(SAID, giver=liar), (), both)
+
+
+def test_two_paths_convict_as_two_tensors_do() -> None:
+    case = proof_against(situations.A)
+    assert liar_of(case) == situations.A and "two paths" in signed_twice(case.proof)
+    assert "two different tensors" in signed_twice(proof_against(situations.A, 1).proof)
+
+
+def test_a_leader_that_has_signed_two_counts_as_silent_and_all_others_are_shown_it() -> None:
+    memory, case = LeaderMemory(), proof_against(situations.A)
+    before = situations.situation(me=situations.B)
+    assert not before.leader_silent and [*Convictions(memory).beat(before)] == []
+    memory.convict(situations.A.id, case)
+    s = situations.situation(me=situations.B, proven=memory.proven)
+    assert s.leader_lied and s.leader_silent
+    assert [*Convictions(memory).beat(s)] == [Send(situations.C, case, None)]
+    leads = situations.situation(me=situations.A, proven=memory.proven)
+    assert not leads.leader_silent and [*Convictions(memory).beat(leads)] == []
+
+
+def test_by_the_words_of_others_no_leader_counts_as_silent() -> None:
+    memory = LeaderMemory()
+    memory.convict(situations.A.id, case(c=True))
+    s = situations.situation(me=situations.B, proven=memory.proven)
+    assert not s.leader_silent and [*Convictions(memory).beat(s)] == []
 
 
 def test_who_signed_that_the_liar_is_one() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from random import Random
@@ -16,7 +17,7 @@ from ftnode.protocol.step.line_pace import LinePace
 from ftnode.protocol.step.task_order import Pace
 from ftnode.protocol.wire.admission import objection
 from ftnode.protocol.words import messages as ms
-from ftnode.protocol.words.effects import Backward, Compute, Effect, Forward, Task
+from ftnode.protocol.words.effects import Backward, Compute, Effect, Forward, Send, Task
 from ftnode.protocol.words.events import Done
 from ftnode.protocol.words.types import Attempt, Direction, Handle, Peer
 from tests.protocol.beginnings import begun
@@ -44,9 +45,15 @@ class Step:
         )  # fmt: skip
         self.work.installed(dict.fromkeys(self.work.stages, 0))
         self.tasks, self.handles = list[Task](), 0
+        self.said = Counter[type]()
+        """What it sent, by kind."""
 
     def carry_out(self, effects: Iterable[Effect]) -> None:
-        self.tasks += [effect.task for effect in effects if isinstance(effect, Compute)]
+        for effect in effects:
+            if isinstance(effect, Compute):
+                self.tasks.append(effect.task)
+            elif isinstance(effect, Send):
+                self.said[type(effect.message)] += 1
 
     def handle(self) -> Handle:
         self.handles += 1
@@ -80,9 +87,16 @@ class Step:
 
     def word(self) -> Any:
         digest, keys = f"d{self.chance.randrange(3)}", [self.key() for _ in range(3)]
-        seal = ms.Seal(digest, "s")
+        seal, path = ms.Seal(digest, "s"), self.path()
+        admitted, visits = ms.Seal(ms.path_digest(path), "s"), [key[:2] for key in keys]
+        word = ms.SealedTensor(keys[0][0], 0, Direction.FORWARD, self.chance.choice((*path[:1], A)), admitted)
         return self.chance.choice((
-            ms.Boundary(*PLACE, *self.key(), self.path(), self.chance.choice((None, seal, seal))),
+            ms.Boundary(
+                *PLACE, *self.key(), path, self.chance.choice((None, seal, seal)),
+                self.chance.choice((None, admitted, admitted)),
+            ),
+            ms.WasGiven(*PLACE, (word,)),
+            ms.Share(*PLACE, self.chance.choice(self.work.stages), tuple(visits)),
             ms.Show(*PLACE, tuple(keys[:2]), tuple(keys[2:]), ((*self.key(), digest),)),
             ms.WasGiven(*PLACE, (ms.SealedTensor(*self.key(), self.chance.choice(self.others), seal),)),
             ms.Stored("lineage", 8, Attempt(3, 8), *self.key()),
@@ -99,6 +113,8 @@ class Step:
                 self.carry_out(self.work.showing.on_show(sender, word))
             case ms.WasGiven():
                 self.carry_out(self.work.on_given(sender, word))
+            case ms.Share():
+                self.carry_out(self.work.on_share(sender, word, now))
             case ms.Stored():
                 self.carry_out(self.work.on_stored(sender, word, now))
             case _:
@@ -116,18 +132,23 @@ class Step:
             self.carry_out(self.work.on_done(done, now, self.view.leader))
 
 
-def lies(seed: int) -> None:
+def lies(seed: int) -> Counter[type]:
+    """What was answered."""
     step, now = Step(Random(seed)), NOW
     step.tells(now)
     for _ in range(WORDS):
         now += step.chance.choice((0.0, 0.1, 5.0))
         step.hears(step.chance.choice((*step.others, step.lot.of)), step.word(), now)
         step.computes(now)
+    return step.said
 
 
 def test_whatever_others_say_the_work_on_a_step_goes_on() -> None:
+    """And what they say comes far: to tensors that are taken, and to words for two paths."""
+    said = Counter[type]()
     for seed in range(SEEDS):
-        lies(seed)
+        said += lies(seed)
+    assert min(said[kind] for kind in (ms.Stored, ms.WasGiven, ms.Convicted)) > 5, said
 
 
 def test_a_check_that_believes_in_the_length_of_a_path_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from pytest import approx
 
 from ftnode.protocol.step.routes import beside, choose_path, route
 from ftnode.protocol.step.task_order import Pace
-from ftnode.protocol.step.work_split import divide, repair
+from ftnode.protocol.step.work_split import divide, paths_differ, repair
 from ftnode.protocol.words.effects import Backward, Forward
 from ftnode.protocol.words.messages import Begin, Status
 from ftnode.protocol.words.settings import Settings
@@ -162,3 +162,10 @@ def test_the_pace_of_the_head_is_that_of_all_it_does_with_a_microbatch() -> None
         now += seconds
         pace.done(task, now)
     assert pace.seconds(0) == approx(7.0)
+
+
+def test_two_paths_of_one_microbatch_are_seen_among_those_who_go_by_one_begin() -> None:
+    first, second, other = (A, B, D, A), (A, C, D, A), (A, B, E, A)
+    assert paths_differ([told({0: first, 1: second}), told({1: second}), told({})]) is None
+    assert paths_differ([told({0: first}), told({0: other}, 2)]) is None  # an earlier word
+    assert paths_differ([told({0: first, 1: first}), told({1: second}, 3)]) == 1
