@@ -480,7 +480,7 @@ class Exchange:
     # For who does another one's visits again.
 
     async def ask_for_part(self, owner: Peer, of: Peer) -> Noted:
-        """What one contributor gave to the piece of another one, as that one shows it (rules 50 and 52). Raises TurnedAway."""
+        """What one contributor gave to the piece of another one, as it shows it (rules 50, 52). Raises TurnedAway."""
         if owner not in self.contributors or of not in self.contributors:
             raise TurnedAway("it adds nothing up", retry=False)
         from ftnode.node.reduction.sketch import Sketch
