@@ -107,7 +107,7 @@ def test_who_says_it_without_a_reason_costs_nobody_its_place(seed: int) -> None:
     world = swarm(seed, 3, checks=1.0)
     of_stage(world).sees_no_parts = True
     before = world.ledger.top_commit()
-    trains_without_losses(world)
+    trains_without_losses(world, 8 * SOON_SECONDS)
     assert 1 <= cases(world) <= 3 + (world.ledger.top_commit() - before) / 32
 
 
@@ -116,7 +116,7 @@ def test_planted_whoever_says_it_is_always_heard() -> None:
         world = swarm(1, 3, checks=1.0)
         of_stage(world).sees_no_parts = True
         before = world.ledger.top_commit()
-        trains_without_losses(world)
+        trains_without_losses(world, 8 * SOON_SECONDS)
         assert cases(world) > 3 + (world.ledger.top_commit() - before) / 32
 
 

@@ -115,11 +115,12 @@ def test_snapshots_and_the_memory_that_they_take(
     assert daemon[1].snapshot_bytes_max == 500_000_000 and daemon[1].keep_snapshots == 2
     each, once = daemon[0].manifest.copies_bytes
     state = daemon[0].manifest.stage_state_bytes
+    shown = daemon[0].manifest.shown_parts_bytes
     assert [copies_bytes(config) for config in daemon] == [
+        (each + shown, once),
+        (each + shown + state, once),
         (each, once),
-        (each + state, once),
-        (each, once),
-        (each, once),
+        (each + shown, once),
     ]
     assert ftnode("join", asking, *home, "--keep-snapshots", -1).refused(64, "--keep-snapshots")
 
@@ -133,8 +134,9 @@ def test_parts_that_are_kept_to_be_shown_take_memory(
     home = ("--home", tmp_path / "home", "--peer", peer)
     for options in ([], ["--device", "cuda"]):
         assert ftnode("join", manifest_file, *home, *options).code == 0
-    plain, checked = daemon[0].manifest, with_checks(daemon[0].manifest, 3)
-    assert plain.shown_parts_bytes == 0 == with_checks(plain, 1).shown_parts_bytes
+    checked = with_checks(daemon[0].manifest, 3)
+    unchecked = replace(checked, trust=replace(checked.trust, checks=0.0))
+    assert unchecked.shown_parts_bytes == 0 == with_checks(checked, 1).shown_parts_bytes
     each, once = checked.copies_bytes
     found = [copies_bytes(replace(config, manifest=checked)) for config in daemon]
     assert found == [(each + checked.shown_parts_bytes, once), (each, once)]

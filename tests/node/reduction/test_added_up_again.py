@@ -280,7 +280,7 @@ def test_a_norm_that_was_not_told_is_not_signed_for(monkeypatch: pytest.MonkeyPa
             member.accumulate(*microbatches)
             member.start(task(group(*((Peer(name, 1), len(each)) for name, each in COUNTS.items()))))
         while not wires.struck:
-            await trio.sleep(0.01)
+            await trio.lowlevel.checkpoint()
         assert "a signature that is not its own" in wires.struck[0] and not any(each.answers for each in members)
 
     run(main)
@@ -331,7 +331,7 @@ def test_nobody_asks_for_parts_of_a_sum_that_another_one_has_replaced(monkeypatc
         async with trio.open_nursery() as nursery:
             nursery.start_soon(partial(made.shown, "a", "b", seconds=60.0))
             while came[0] < 4:
-                await trio.sleep(0.01)
+                await trio.lowlevel.checkpoint()
             made.members["a"].reductions.give_up(STAGE)
 
     in_a_group(then)
