@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 
 import trio
 
@@ -38,11 +39,14 @@ def lying_about_sums(times: float, due: Callable[[], bool] = lambda: True) -> No
     PieceSum._add_up = add_up  # type: ignore[method-assign]
 
 
-def hiding_parts() -> None:
-    """From now on, in this process: nobody sees what it made its piece of a sum of."""
+def hiding_parts(due: Callable[[], bool]) -> None:
+    """In this process, once it is `due`: nobody sees what it made its piece of a sum of."""
+    honest = ShownParts.show
 
     async def show(self: ShownParts, asker: Peer, request: PartRequest, stream: trio.SocketStream) -> None:
-        raise TurnedAway("nothing of it was kept", retry=False)
+        if due():
+            raise TurnedAway("nothing of it was kept", retry=False)
+        await honest(self, asker, request, stream)
 
     ShownParts.show = show  # type: ignore[method-assign]
 
@@ -76,9 +80,9 @@ def run(arguments: list[str]) -> int:
     except ValueError as error:
         raise SystemExit(str(error)) from None
     if said.what == SUMS:
-        lying_about_sums(SUM_FACTORS[said.lie], lambda: said.due(said.begins))
+        lying_about_sums(SUM_FACTORS[said.lie], partial(said.due, said.begins))
         if said.hides:
-            hiding_parts()
+            hiding_parts(partial(said.due, said.begins))
         return main(command)
     if said.what == SHOWN:
         showing_others()
