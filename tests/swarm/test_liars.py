@@ -109,7 +109,7 @@ def test_a_third_decides_and_signed_words_of_it_are_kept(
     others = 3 * (STAGES + 1) - 1
     trial = open_swarm(volunteers=others, stages=STAGES, change=threes, numbers=True)
     trial.wait("all others to hold a stage", lambda story: sum(sizes(story)) == others, 2 * GROW_SECONDS)
-    trial.wait_for_step(trial.story.committed + OLD_STEPS, 2 * GROW_SECONDS)
+    trial.wait_for_step(trial.story.committed + OLD_STEPS, 3 * GROW_SECONDS)
     trial.volunteer(LIAR, program=(*program, str(order)) if program[1] == "accusing" else program)
     trial.wait("full groups", lambda story: sizes(story) == [3] * (STAGES + 1), 2 * GROW_SECONDS)
     liar = trial.story.peers[LIAR].id
@@ -145,7 +145,7 @@ def test_who_was_convicted_stays_out_after_everybody_has_started_again(open_swar
     trial = open_swarm(volunteers=len(others), stages=1, change=lambda manifest: with_snapshots(threes(manifest)),
                        numbers=True)  # fmt: skip
     trial.wait("all others to hold a stage", lambda story: sum(sizes(story)) == len(others), 2 * GROW_SECONDS)
-    trial.wait_for_step(trial.story.committed + OLD_STEPS, 2 * GROW_SECONDS)
+    trial.wait_for_step(trial.story.committed + OLD_STEPS, 3 * GROW_SECONDS)
     trial.volunteer(LIAR, program=("ftnode.lab.hostile.liar", "times1.5"))
     trial.wait("full groups", lambda story: sum(sizes(story)) == places, 2 * GROW_SECONDS)
     liar = trial.story.peers[LIAR].id
