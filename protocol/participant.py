@@ -184,7 +184,7 @@ class Participant:
                 self.me, self.settings, self.now, self.chance, self.view, self.members, self.mine, self.hold,
                 self.peers.contacts, self.peers.presences, self.reports, self.liveness, self.holder, self.balloting,
                 self.departure.leaving, self.departure.pauses, self.following.quorate_at, self.chronicle, self.leader,
-                self.here, self.peers.crowds, self.order, self.memory.proven,
+                self.here, self.peers.crowds, self.order, self.memory.convicted,
             )  # fmt: skip
         return self._situation
 

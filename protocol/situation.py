@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from random import Random
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from ftnode.protocol.liveness.liveness import Liveness
@@ -23,7 +24,7 @@ from ftnode.protocol.step.probation import Probation
 from ftnode.protocol.wire.admission import REASON_MAX
 from ftnode.protocol.words import effects as fx
 from ftnode.protocol.words.crowds import NOBODY_KNOWN, Crowds
-from ftnode.protocol.words.messages import Begin, Commit, Heartbeat, Message, Offer, Proof, Roll, Suspect
+from ftnode.protocol.words.messages import Begin, Commit, Convicted, Heartbeat, Message, Offer, Proof, Roll, Suspect
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import NO_ORDER, Copied, Peer, RollbackOrder, Snapshot, Version
@@ -216,8 +217,8 @@ class Situation(NamedTuple):
     """Who belongs together."""
     order: RollbackOrder = NO_ORDER
     """The author's newest order to roll back."""
-    proven: Collection[str] = frozenset()
-    """PeerIds of those who have signed two things of which an honest peer signs one (rule 51)."""
+    convicted: Mapping[str, Convicted] = MappingProxyType({})
+    """PeerId → the signed words for that it lied (rule 51)."""
 
     @property
     def to_roll_back(self) -> bool:
@@ -267,8 +268,9 @@ class Situation(NamedTuple):
 
     @property
     def leader_lied(self) -> bool:
-        """What it signed proves it."""
-        return self.view is not None and self.view.leader.id in self.proven
+        """It has signed two things of which an honest peer signs one."""
+        case = self.convicted.get(self.view.leader.id) if self.view is not None else None
+        return case is not None and bool(case.proof)
 
     @property
     def leader_idle(self) -> bool:

@@ -294,8 +294,8 @@ class Leader:
         is put off."""
         begun, work = s.own.begin, s.own.work
         same = begun is not None and (begun.lineage, begun.attempt) == (self.view.lineage.id, where.continues)
-        held = begun is None or not begun.shares  # nobody has a share of such a step
-        if begun is None or work is None or not same or held or self._forked(s, out, begun):
+        # Nobody has a share of a step that is held.
+        if begun is None or work is None or not same or not begun.shares or self._forked(s, out, begun):
             self._begin(s, out, where.base, where.skipped, (), None, where.skip)
             return
         shares, paths = repair(self.view, begun, self.progress.statuses, s.settings)

@@ -69,8 +69,6 @@ class LeaderMemory:
     """How often members may yet say that another one shows nothing."""
     convicted: dict[str, Convicted] = field(default_factory=dict)
     """PeerId → the signed words for that it lied. Everybody keeps them."""
-    proven: frozenset[str] = frozenset()
-    """Those of them whom what they signed themselves convicts."""
     shown: dict[str, set[Peer]] = field(default_factory=dict)
     """PeerId → voters who show such words, of a view that we do not know."""
     counted: set[tuple[int, int, Peer]] = field(default_factory=set)
@@ -239,7 +237,6 @@ class LeaderMemory:
         self.convicted.setdefault(peer_id, case)
         while len(self.convicted) > CONVICTED_MAX:
             del self.convicted[next(iter(self.convicted))]
-        self.proven = frozenset(name for name, known in self.convicted.items() if known.proof)
         return news
 
     def convicts(self, members: Iterable[Peer]) -> list[Peer]:

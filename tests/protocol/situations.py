@@ -130,7 +130,7 @@ def situation(**changes: Any) -> Situation:
         "me": A, "settings": SETTINGS, "now": now, "chance": Random(1), "view": view, "members": members, "mine": (),
         "hold": 1, "contacts": {}, "presences": {}, "reports": {}, "liveness": heard,
         "own": Held(), "ballots": Vote(), "leaving": "", "pauses": False, "quorate_at": now, "history": Past(),
-        "led": None, "here": "", "crowds": NOBODY_KNOWN, "order": NO_ORDER, "proven": frozenset(),
+        "led": None, "here": "", "crowds": NOBODY_KNOWN, "order": NO_ORDER, "convicted": {},
     }  # fmt: skip
     said |= changes
     said["mine"] = view.stages_of(said["me"]) if view is not None else ()

@@ -112,17 +112,17 @@ def test_a_leader_that_has_signed_two_counts_as_silent_and_all_others_are_shown_
     before = situations.situation(me=situations.B)
     assert not before.leader_silent and [*Convictions(memory).beat(before)] == []
     memory.convict(situations.A.id, case)
-    s = situations.situation(me=situations.B, proven=memory.proven)
+    s = situations.situation(me=situations.B, convicted=memory.convicted)
     assert s.leader_lied and s.leader_silent
     assert [*Convictions(memory).beat(s)] == [Send(situations.C, case, None)]
-    leads = situations.situation(me=situations.A, proven=memory.proven)
+    leads = situations.situation(me=situations.A, convicted=memory.convicted)
     assert not leads.leader_silent and [*Convictions(memory).beat(leads)] == []
 
 
 def test_by_the_words_of_others_no_leader_counts_as_silent() -> None:
     memory = LeaderMemory()
     memory.convict(situations.A.id, case(c=True))
-    s = situations.situation(me=situations.B, proven=memory.proven)
+    s = situations.situation(me=situations.B, convicted=memory.convicted)
     assert not s.leader_silent and [*Convictions(memory).beat(s)] == []
 
 
