@@ -80,9 +80,10 @@ def run(arguments: list[str]) -> int:
     except ValueError as error:
         raise SystemExit(str(error)) from None
     if said.what == SUMS:
-        lying_about_sums(SUM_FACTORS[said.lie], partial(said.due, said.begins))
+        due = partial(said.due, said.begins)
+        lying_about_sums(SUM_FACTORS[said.lie], due)
         if said.hides:
-            hiding_parts(partial(said.due, said.begins))
+            hiding_parts(due)
         return main(command)
     if said.what == SHOWN:
         showing_others()

@@ -126,10 +126,9 @@ class Fetching:
             self._favourite = max(self._paces, key=self._paces.__getitem__, default="")
         for source in sorted(sources, key=self._rank):
             self._paces.pop(source.label, None)
+            turns = BEST_TURNS if source.label == self._favourite else 1
             try:
-                came = (
-                    await self._ask(source, self._turn * (BEST_TURNS if source.label == self._favourite else 1)) or came
-                )
+                came = await self._ask(source, turns * self._turn) or came
             except NotFetched as error:
                 self._tell_once(f"nothing from {source.label}: {error}")
             gave += source.label in self._paces
@@ -180,7 +179,7 @@ class Fetching:
 
     async def _fetch_index(self, source: ShardSource, turn: float) -> None:
         data, size_max = bytearray(), self.store.index_bytes_max
-        with trio.move_on_after(min(turn, FILE_SECONDS + size_max / SLOWEST)) as scope:
+        with trio.move_on_after(_patience(size_max, turn)) as scope:
             async with source.open(self.store.index_name, 0, size_max) as delivery:
                 async for block in delivery.blocks:
                     data += block
@@ -199,7 +198,7 @@ class Fetching:
         part, came, began = self.store.part(file, source.label), 0, trio.current_time()
         self.store.begin(part)
         try:
-            with trio.move_on_after(min(turn, FILE_SECONDS + file.size / SLOWEST)) as scope, part.open("a+b") as opened:
+            with trio.move_on_after(_patience(file.size, turn)) as scope, part.open("a+b") as opened:
                 start, digest = await trio.to_thread.run_sync(_begin, opened, file.size)
                 async with source.open(file.name, start, file.size) as delivery:
                     if delivery.start != start:
@@ -230,6 +229,11 @@ class Fetching:
         if text not in self._told and len(self._told) < 100:
             self._told.add(text)
             self._tell(text)
+
+
+def _patience(size: int, turn: float) -> float:
+    """Seconds for so many bytes, in a turn."""
+    return min(turn, FILE_SECONDS + size / SLOWEST)
 
 
 def _begin(file: BinaryIO, kept_max: int) -> tuple[int, hashlib._Hash]:

@@ -50,6 +50,15 @@ class Paced:
         raise AssertionError(reason)
 
 
+class Bait(Paced):
+    """Fast with its first file, and slow with all others."""
+
+    async def _blocks(self, name: str, data: bytes, start: int) -> AsyncIterator[bytes]:
+        self._seconds = 0.5 if set(self.given) <= {INDEX_NAME} else 2400.0
+        async for block in super()._blocks(name, data, start):
+            yield block
+
+
 @pytest.fixture
 def built(tmp_path: Path) -> Path:
     return shards(tmp_path / "built").folder
@@ -100,15 +109,7 @@ def test_three_that_trickle_hold_nobody_up(
 
 
 def test_who_was_fast_and_trickles_then_is_left_as_well(tmp_path: Path, built: Path) -> None:
-    bait = Paced("bait", built, 0.5)
-    fast, usual = Paced("fast", built, 0.5), bait._blocks
-
-    async def trickles(name: str, data: bytes, start: int) -> AsyncIterator[bytes]:
-        bait._seconds = 0.5 if set(bait.given) <= {INDEX_NAME} else 2400.0
-        async for block in usual(name, data, start):
-            yield block
-
-    bait._blocks = trickles  # type: ignore[method-assign]
+    bait, fast = Bait("bait", built, 0.5), Paced("fast", built, 0.5)
     assert seconds_to_fetch(tmp_path, built, [bait, fast]) < (2 + BEST_TURNS) * TURN_SECONDS
     assert fast.given
 
