@@ -1,8 +1,8 @@
-"""What checks by lot cost: tokens a second, and bytes.
+"""What checks cost: tokens a second, and bytes.
 
-Steps with a check and steps without one alternate by lot in the same run, so that what else the machine does meanwhile
-meets both. Checks are more frequent here than in a usual run, so that there are enough of them. From the time that one
-takes more follows what the usual share costs.
+Steps in which somebody checks somebody and steps without alternate in the same run, so that what else the machine does
+meanwhile meets both. The run has the usual share of checks. So what it says is what a run pays, for checks by lot and
+for those of somebody who was doubted.
 """
 
 from __future__ import annotations
@@ -21,12 +21,10 @@ from ftnode.lab.swarms.trial import Trial, open_trial
 from ftnode.lab.traces.story import first_commits
 from ftnode.protocol.lines.stage_work import traffic
 
-CHECKS: Final = 0.1
-"""Of the run that is measured."""
 USUAL: Final = 0.02
-STEPS: Final = 250
+STEPS: Final = 1000
 SETTLED_STEPS: Final = 80
-"""Then nobody is checked more often for being new."""
+"""Then nobody is checked more often for being new. They are not counted."""
 PACED: Final = ("--compute", "paced", "--paced-seconds", "0.02", "0.04")
 TRIMMED: Final = 0.1
 """Of the shortest and of the longest steps of each kind; so many are left out."""
@@ -43,33 +41,33 @@ class Step:
 
 def measure(ground: Ground, steps: int = STEPS) -> dict[str, Any]:
     """One swarm whose compute sleeps."""
-    often = replace(ground, checks=CHECKS)
-    with open_trial(often.manifest(), options=PACED) as trial:
-        names = [f"v{number}" for number in range(1, often.volunteers + 1)]
+    usual = replace(ground, checks=USUAL)
+    with open_trial(usual.manifest(), options=PACED) as trial:
+        names = [f"v{number}" for number in range(1, usual.volunteers + 1)]
         for name in names:
-            trial.volunteer(name, hold=often.hold)
+            trial.volunteer(name, hold=usual.hold)
         trial.wait("full groups", lambda story: {*story.holders(0), *story.holders(1)} >= {*names}, START_SECONDS)
         begins = trial.story.committed + SETTLED_STEPS
         trial.wait_for_step(begins + steps, START_SECONDS + STEP_SECONDS_MAX * steps)
-        found = steps_of(trial, begins)
-    return figures(found, often)
+        return figures(steps_of(trial, begins), usual)
 
 
 def figures(found: Sequence[Step], ground: Ground) -> dict[str, Any]:
-    """`tokens`: the share of tokens a second that USUAL checks cost; `bytes`: of what travels in a step."""
+    """`tokens`: the share of tokens a second that checks cost; `bytes`: of what travels in a step; `longer`: by how
+    much a step with a check is."""
     without = _trimmed([step.seconds for step in found if not step.checks])
     with_one = _trimmed([step.seconds for step in found if step.checks])
     extra = fmean(with_one) / fmean(without) - 1
-    happens = 1 - (1 - USUAL) ** ground.volunteers
+    checked = sum(step.checks > 0 for step in found)
     manifest = ground.manifest()
-    usual = sum(ground.holders * traffic(manifest, stage, ground.holders).total for stage in (0, 1))
+    sent = sum(ground.holders * traffic(manifest, stage, ground.holders).total for stage in (0, 1))
     shown = sum(step.shown for step in found) / len(found) * manifest.boundary_bytes.both / 2
     return {
-        "tokens": round(1 - 1 / (1 + happens * extra), 4),
-        "bytes": round(shown / usual * USUAL / ground.checks, 4),
+        "tokens": round(1 - 1 / (1 + checked / len(found) * extra), 4),
+        "bytes": round(shown / sent, 4),
         "longer": round(extra, 3),
         "steps": len(found),
-        "checked": sum(step.checks > 0 for step in found),
+        "checked": checked,
     }
 
 
@@ -116,5 +114,5 @@ def text(found: dict[str, Any]) -> str:
     """For people."""
     return (
         f"checks = {USUAL} cost {found['tokens']:.1%} of tokens/s and {found['bytes']:.1%} of bytes: a step with a "
-        f"check takes {found['longer']:.0%} longer ({found['checked']} of {found['steps']} steps at checks = {CHECKS})"
+        f"check takes {found['longer']:.0%} longer, and {found['checked']} of {found['steps']} steps had one"
     )

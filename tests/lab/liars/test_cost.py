@@ -12,23 +12,21 @@ from ftnode.lab.liars import cost
 from ftnode.lab.liars.cost import Step
 from ftnode.lab.liars.swarm import Ground
 
-GROUND = Ground(checks=cost.CHECKS)
+GROUND = Ground(checks=cost.USUAL)
 
 
-def test_the_usual_share_of_steps_with_a_check_takes_longer() -> None:
-    steps = [Step(1.0, 0, 0)] * 50 + [Step(1.5, 1, 4)] * 50
-    found = cost.figures(steps, GROUND)
-    happens = 1 - 0.98**6
-    assert found["longer"] == 0.5 and found["tokens"] == pytest.approx(1 - 1 / (1 + 0.5 * happens), abs=1e-4)
-    assert (found["steps"], found["checked"]) == (100, 50)
-    assert 0 < found["bytes"] < 0.1 and "cost" in cost.text(found)
+def test_steps_with_a_check_take_longer_and_so_many_have_one() -> None:
+    found = cost.figures([Step(1.0, 0, 0)] * 80 + [Step(1.5, 1, 4)] * 20, GROUND)
+    assert found["longer"] == 0.5 and found["tokens"] == pytest.approx(1 - 1 / (1 + 0.5 * 0.2), abs=1e-4)
+    assert (found["steps"], found["checked"]) == (100, 20)
+    assert 0 < found["bytes"] < 0.1 and "20 of 100 steps had one" in cost.text(found)
 
 
 def test_checks_that_take_no_time_cost_none_and_what_is_sent_again_counts() -> None:
-    steps = [Step(1.0, 0, 0)] * 50 + [Step(1.0, 1, 8)] * 50
-    twice = [Step(1.0, 0, 0)] * 50 + [Step(1.0, 1, 16)] * 50
-    assert cost.figures(steps, GROUND)["tokens"] == 0.0
-    assert cost.figures(twice, GROUND)["bytes"] == pytest.approx(2 * cost.figures(steps, GROUND)["bytes"], abs=2e-4)
+    once, twice = ([Step(1.0, 0, 0)] * 80 + [Step(1.0, 1, shown)] * 20 for shown in (8, 16))
+    found = cost.figures(once, GROUND)
+    assert found["tokens"] == 0.0
+    assert cost.figures(twice, GROUND)["bytes"] == pytest.approx(2 * found["bytes"], abs=2e-4)
 
 
 def test_a_step_in_which_the_machine_stood_still_changes_little() -> None:

@@ -44,8 +44,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(swarm, "measure", measure)
     monkeypatch.setattr(swarm, "baseline", lambda ground, steps: {"losses": LOSSES})
     monkeypatch.setattr(virtual, "seen_in", worlds)
-    monkeypatch.setattr(cost, "measure", lambda ground, steps: {"tokens": 0.02, "bytes": 0.01, "longer": 0.2,
-                                                                "steps": steps, "checked": 9})  # fmt: skip
+    costs = {"tokens": 0.02, "bytes": 0.01, "longer": 0.2, "checked": 9}
+    monkeypatch.setattr(cost, "measure", lambda ground, steps: costs | {"steps": steps})
     monkeypatch.setattr(liars, "use_template", lambda: None)
     return done
 
