@@ -22,6 +22,7 @@ from tests.sim.planted import (
     sums_of_an_earlier_view,
 )  # fmt: skip
 from tests.sim.test_every_moment import QUIET, begun, trace, traces, undisturbed, view_of
+from tests.tiers import at_night
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -47,7 +48,7 @@ def test_a_planted_bug_is_found(name: str) -> None:
 
 
 def test_three_holders_and_slow_sums_leave_no_trace_either() -> None:
-    assert three(8) == {}
+    assert three(8 if at_night() else 24) == {}
 
 
 def last_task_during_an_election(seconds: float) -> str:
