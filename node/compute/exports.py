@@ -21,7 +21,7 @@ from ftnode.models.faults import Misuse
 from ftnode.models.stage import EXPORTED, Stage, StageVersion
 from ftnode.models.tensors import as_bytes, chunks, digest
 
-EXPORTS_MAX = 64
+EXPORTS_MAX = 128
 """The node lends to fewer; more are a leak."""
 OVERTAKEN_MAX = 2
 """Versions of a stage that are frozen since a commit came while they were read; readers of others are left behind."""

@@ -31,8 +31,9 @@ from ftnode.protocol.words.types import Version
 
 log = logging.getLogger(__name__)
 
-STREAMS_MAX: Final = 48
-"""Of all readers: one for each stage that is here, and one more. Those that wait cost nothing else."""
+STREAMS_MAX: Final = 112
+"""Of all readers: one for each stage that is here, which a reader of a model has at the same time. Those that wait cost
+nothing else."""
 READERS_MAX: Final = 4
 """That are sent something at a time; the others wait for their turn."""
 BATCH_BYTES: Final = 16 << 20

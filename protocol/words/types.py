@@ -215,6 +215,13 @@ def spoken_stage(stage: int) -> str:
 
 
 def names_of(stages: Iterable[int]) -> str:
-    """`the head, stage 1 and stage 2`; empty for none."""
-    names = [spoken_stage(stage) for stage in sorted(stages)]
+    """`the head, stage 1 and stage 2`, or `the head and stages 1 to 3`; empty for none."""
+    rows, names = list[list[int]](), list[str]()
+    for stage in sorted(stages):
+        if stage - 1 > HEAD and rows and rows[-1][-1] == stage - 1:
+            rows[-1].append(stage)
+        else:
+            rows.append([stage])
+    for row in rows:
+        names += [f"stages {row[0]} to {row[-1]}"] if len(row) > 2 else map(spoken_stage, row)
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

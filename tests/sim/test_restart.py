@@ -164,7 +164,7 @@ def test_the_head_that_nobody_kept_halts_the_run_until_its_keeper_comes() -> Non
     swarm.world.start("stranger", 1, True)
     swarm.world.run(swarm.world.now + 200.0)
     told = [text for text in swarm.waiting() if text.startswith("halted: ")]
-    assert len(told) == 1 and "of step 6 the disks here have stage 1, stage 2 and stage 3 and not the head" in told[0]
+    assert len(told) == 1 and "of step 6 the disks here have stages 1 to 3 and not the head" in told[0]
     swarm.world.start(head, 1, True)
     swarm.until(SETTINGS.steps)
     swarm.world.run(swarm.world.now + 2.0)

@@ -9,6 +9,7 @@ import pytest
 import trio
 import trio.testing
 
+from ftnode.node.compute.exports import EXPORTS_MAX
 from ftnode.node.export import server
 from ftnode.node.export.wire import (
     EXPORT_PROTOCOL,
@@ -21,6 +22,7 @@ from ftnode.node.export.wire import (
     Written,
     hear_answer,
 )
+from ftnode.node.links.p2pd import PEER_STREAMS_MAX
 from ftnode.node.links.side_messages import say
 from ftnode.node.links.streams import read_exactly
 from ftnode.protocol.wire.frames import Refusal
@@ -255,3 +257,8 @@ def test_who_asks_late_reads_along_what_is_frozen(backend: str, text_file: Path)
         swarm.call("export_end", export=begun["export"])
     with pytest.raises(Refused, match="of step 2, not 1"):
         swarm.call("export_begin", **fields)
+
+
+def test_who_has_a_hundred_stages_can_give_them_all_at_once() -> None:
+    """A reader of the model has a stream, and a frozen stage, for each."""
+    assert PEER_STREAMS_MAX > server.STREAMS_MAX > 100 and EXPORTS_MAX > server.STREAMS_MAX
