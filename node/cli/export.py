@@ -20,6 +20,7 @@ from ftnode.node.cli.options import (
     INPUT,
     OUTPUT,
     FiniteRange,
+    WholeRange,
     device_option,
     home_option,
     json_option,
@@ -227,14 +228,14 @@ def shown_progress(total: int, as_json: bool) -> Iterator[Shown]:
 @click.command()
 @click.argument("folder", metavar="OUT", type=INPUT)
 @click.argument("prompt")
-@click.option("--tokens", type=click.IntRange(1, 100_000), default=100, show_default=True,
+@click.option("--tokens", type=WholeRange(1, 100_000), default=100, show_default=True,
     help="How many to add at most; a document's end ends the text.",
 )  # fmt: skip
 @click.option(
     "--temperature", type=FiniteRange(0, 100), default=0.8, show_default=True,
     help="0: always the most probable token.",
 )  # fmt: skip
-@click.option("--seed", type=click.IntRange(0), help="Draws the same tokens again; default: others each time.")
+@click.option("--seed", type=WholeRange(0), help="Draws the same tokens again; default: others each time.")
 @device_option
 @json_option
 @unused_home_option

@@ -61,7 +61,7 @@ def test_the_variable_names_a_home_as_the_option_does(typo: Path, ftnode: Run, m
 @pytest.mark.parametrize("words", [("status",), ("peers",), ("credits",), ("run", "push"), ("export",)], ids=" ".join)
 def test_who_names_a_peer_needs_no_home(words: tuple[str, ...], typo: Path, ftnode: Run) -> None:
     seen = ftnode(*words, *LOOK[words], "--peer", NOBODY, "--home", typo, "--timeout", "5")
-    assert seen.refused(69, OTHER[-8:]) and not typo.exists()
+    assert seen.refused(69, OTHER[-6:]) and not typo.exists()
 
 
 def test_who_has_a_link_needs_no_home(typo: Path, ftnode: Run) -> None:
