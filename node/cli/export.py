@@ -28,6 +28,7 @@ from ftnode.node.cli.options import (
     unused_home_option,
 )
 from ftnode.node.home.closed_terminal import heeded
+from ftnode.node.home.size import size_text
 from ftnode.node.home.waiting import spoken
 from ftnode.protocol.words.errors import UserError
 
@@ -108,7 +109,7 @@ def export(
         )
         return
     size = sum(sizes[taken.stage] for taken in model.stages)
-    click.echo(f"step {model.step} of {manifest.run.steps}: {size / 1e6:,.1f} MB in {seconds:.1f} s into {out}")
+    click.echo(f"step {model.step:,} of {manifest.run.steps:,}: {size_text(size)} in {seconds:.1f} s into {out}")
     if model.left_out:
         click.echo(left_out_text(manifest, model.left_out))
     if checkpoint.adapters:
@@ -215,7 +216,7 @@ def shown_progress(total: int, as_json: bool) -> Iterator[Shown]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=total)
+        task = bar.add_task("starting", total=total)
 
         def show(what: str, size: int) -> None:
             if what:
