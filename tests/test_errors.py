@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from ftnode.node.home.identity import home_directory
 from ftnode.protocol.words.errors import UserError
 from tests import error_texts
 from tests.node.cli.cli_runner import Seen, runner
@@ -89,6 +91,23 @@ def test_an_error_that_the_page_does_not_know_is_found() -> None:
 
 def test_a_code_is_that_of_the_page() -> None:
     assert UserError("x", 69).code == "E69-test_errors"
+
+
+JSON = (
+    "run show none.toml", "status", "peers", "credits", "leave", "resume --peer x", "health",
+    "snapshots verify 1/1", "snapshots save out", "export none.toml out", "generate none x", "replay none",
+    "lab audit none", "run vouch none.toml x",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("words", JSON)
+def test_an_error_leaves_the_output_to_json(ftnode: Callable[..., Seen], tmp_path: Path, words: str) -> None:
+    """A script that reads JSON gets nothing else: not half of a table, and not the error."""
+    seen = ftnode(
+        *words.replace("none", str(tmp_path / "none")).split(), "--json", "--home", home_directory(str(tmp_path))
+    )
+    assert seen.code >= 64
+    assert json.loads(seen.out) if seen.out else seen.refused(seen.code, " [E")
 
 
 def test_the_line_on_stderr_has_the_code(ftnode: Callable[..., Seen], tmp_path: Path) -> None:

@@ -53,9 +53,9 @@ class Findings:
         return {"passed": self.passed, "findings": [str(finding) for finding in self.findings], **figures}
 
 
-def audit(directory: Path) -> Findings:
-    """Raises UserError when there is no trace below `directory` (66) or a file that is none (65)."""
-    return audit_lives(read_lives(directory))
+def audit(*directories: Path) -> Findings:
+    """Raises UserError when there is no trace below one of `directories` (66) or a file that is none (65)."""
+    return audit_lives(read_lives(*directories))
 
 
 def audit_lives(lives: list[Life]) -> Findings:
@@ -93,9 +93,9 @@ def _lives_without_end(lives: list[Life]) -> list[Finding]:
     ]
 
 
-def main(directory: Path, as_json: bool) -> int:
-    """`ftnode lab audit DIR`: prints the findings; 0 when there are none, else 1."""
-    findings = audit(directory)
+def main(*directories: Path, as_json: bool) -> int:
+    """`ftnode lab audit DIR...`: prints the findings; 0 when there are none, else 1."""
+    findings = audit(*directories)
     if as_json:
         json.dump(findings.as_json(), sys.stdout, indent=2)
         sys.stdout.write("\n")

@@ -88,13 +88,19 @@ class Life:
         self.findings.append(Finding(rule, text, f"{self.name}{line}"))
 
 
-def read_lives(directory: Path) -> list[Life]:
-    """Every trace below `directory` that has begun. Raises UserError: 66 for none, 65 where one is no trace."""
-    traces = ((path, read_trace(path)) for path in sorted(directory.rglob(TRACE_PATTERN)))
-    lives = [read_life(path, records) for path, records in traces if records]
-    if not lives:
-        raise UserError(f"no trace below {directory}: give the folder that a run left, with {TRACE_PATTERN} in it", 66)
-    return lives
+def read_lives(*directories: Path) -> list[Life]:
+    """Every trace below one of `directories` that has begun, once. Raises UserError: 66 for none below one of them, 65
+    where one is no trace."""
+    lives: dict[Path, Life] = {}
+    for directory in directories:
+        traces = [(path, read_trace(path)) for path in sorted(directory.rglob(TRACE_PATTERN))]
+        begun = {path.resolve(): (path, records) for path, records in traces if records}
+        if not begun:
+            raise UserError(
+                f"no trace below {directory}: give the folder that a run left, with {TRACE_PATTERN} in it", 66
+            )
+        lives |= {place: read_life(*begun[place]) for place in begun if place not in lives}
+    return list(lives.values())
 
 
 def read_life(path: Path, records: list[Record]) -> Life:

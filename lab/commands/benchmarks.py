@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ftnode.node.cli.options import FiniteRange, json_option, unused_home_option
+from ftnode.node.cli.options import FiniteRange, WholeRange, json_option, unused_home_option
 from ftnode.node.home.paths import whole_path
 
 
@@ -22,7 +22,7 @@ def throughput(thin: bool, as_json: bool, home: str | None) -> int:
 
 
 @click.command()
-@click.option("--runs", type=click.IntRange(1, 1000), default=10, show_default=True, help="Losses to measure.")
+@click.option("--runs", type=WholeRange(1, 1000), default=10, show_default=True, help="Losses to measure.")
 @json_option
 @unused_home_option
 def outage(runs: int, as_json: bool, home: str | None) -> int:
@@ -34,7 +34,7 @@ def outage(runs: int, as_json: bool, home: str | None) -> int:
 
 
 @click.command("pause")
-@click.option("--runs", type=click.IntRange(1, 100), default=5, show_default=True, help="Pauses to measure.")
+@click.option("--runs", type=WholeRange(1, 100), default=5, show_default=True, help="Pauses to measure.")
 @json_option
 @unused_home_option
 def pause_cost(runs: int, as_json: bool, home: str | None) -> int:
@@ -45,7 +45,7 @@ def pause_cost(runs: int, as_json: bool, home: str | None) -> int:
 
 
 @click.command()
-@click.option("--runs", type=click.IntRange(1, 100), default=3, show_default=True, help="Swarms to measure.")
+@click.option("--runs", type=WholeRange(1, 100), default=3, show_default=True, help="Swarms to measure.")
 @click.option("--out", metavar="DIR", help="New folder for the figures as JSON, logs and traces.")
 @json_option
 @unused_home_option
@@ -58,7 +58,7 @@ def scaling(runs: int, out: str | None, as_json: bool, home: str | None) -> int:
 
 
 @click.command()
-@click.option("--runs", type=click.IntRange(1, 100), default=3, show_default=True, help="Times to measure it all.")
+@click.option("--runs", type=WholeRange(1, 100), default=3, show_default=True, help="Times to measure it all.")
 @click.option("--out", metavar="DIR", help="New folder for the figures as JSON, curves.png, logs and traces.")
 @json_option
 @unused_home_option
@@ -72,8 +72,8 @@ def elastic(runs: int, out: str | None, as_json: bool, home: str | None) -> int:
 
 
 @click.command("export")
-@click.option("--megabytes", type=click.IntRange(1, 20_000), default=800, show_default=True, help="Size of the model.")
-@click.option("--runs", type=click.IntRange(1, 100), default=3, show_default=True, help="Exports to measure.")
+@click.option("--megabytes", type=WholeRange(1, 20_000), default=800, show_default=True, help="Size of the model.")
+@click.option("--runs", type=WholeRange(1, 100), default=3, show_default=True, help="Exports to measure.")
 @json_option
 @unused_home_option
 def export_speed(megabytes: int, runs: int, as_json: bool, home: str | None) -> int:

@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from ftnode.node.cli.options import device_option, json_option, readable_data, unused_home_option
+from ftnode.node.cli.options import WholeRange, device_option, json_option, readable_data, unused_home_option
 from ftnode.node.home.paths import whole_path
 from ftnode.node.manifests.presets import PRESETS, preset
 from ftnode.node.manifests.protection_choice import PROTECTIONS
@@ -19,22 +19,20 @@ KILL: Final = re.compile(r"(\d{1,3})(\*?)@(\d{1,7})")
 
 
 @click.command()
-@click.option(
-    "--stages", type=click.IntRange(1, 64), default=4, show_default=True, help="Block stages; the head is extra."
-)
+@click.option("--stages", type=WholeRange(1, 64), default=4, show_default=True, help="Block stages; the head is extra.")
 @click.option(
     "--volunteers",
-    type=click.IntRange(1, 128),
+    type=WholeRange(1, 128),
     help="Nodes; default: holders for all stages and the head, and a standby per kill that leaves none.",
 )
 @click.option(
     "--replicas",
-    type=click.IntRange(1, 64),
+    type=WholeRange(1, 64),
     default=1,
     show_default=True,
     help="Holders of each stage and of the head.",
 )
-@click.option("--steps", type=click.IntRange(1), help="Optimiser steps; default: the preset's.")
+@click.option("--steps", type=WholeRange(1), help="Optimiser steps; default: the preset's.")
 @click.option(
     "--kill", "kills", multiple=True, metavar="STAGE@STEP",
     help="Kill a holder of STAGE in the middle of STEP (STAGE*: all of them); repeats; none: nobody. "
@@ -52,7 +50,7 @@ KILL: Final = re.compile(r"(\d{1,3})(\*?)@(\d{1,7})")
 @click.option("--preset", "start", default="tiny", show_default=True, help=f"One of {', '.join(PRESETS)}.")
 @device_option
 @click.option("--data", metavar="PATH", help="Text file or folder to train on; default: Python's standard library.")
-@click.option("--seed", type=click.IntRange(0), help="Fixes initial weights and the order of the data.")
+@click.option("--seed", type=WholeRange(0), help="Fixes initial weights and the order of the data.")
 @click.option(
     "--report", metavar="DIR", help="New folder for report, picture, logs and traces; default: ftnode-demo-DATE-TIME."
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ftnode.node.cli.options import json_option, unused_home_option
+from ftnode.node.cli.options import WholeRange, json_option, unused_home_option
 from ftnode.node.home.paths import whole_path
 
 
@@ -13,7 +13,7 @@ from ftnode.node.home.paths import whole_path
 @click.option("--out", metavar="DIR", help="Folder for liars.json, and what is kept when stopped.")
 @click.option("--quick", is_flag=True, help="Wait for a liar to be found for 40 steps.")
 @click.option(
-    "--worlds", type=click.IntRange(1, 100_000), default=20, show_default=True, help="Virtual worlds for each kind."
+    "--worlds", type=WholeRange(1, 100_000), default=20, show_default=True, help="Virtual worlds for each kind."
 )
 @click.option("--virtual", is_flag=True, help="Virtual worlds alone, without swarms; they go on where they stopped.")
 @click.option(

@@ -6,7 +6,7 @@ import re
 
 import click
 
-from ftnode.node.cli.options import FiniteRange, json_option, unused_home_option
+from ftnode.node.cli.options import FiniteRange, WholeRange, json_option, unused_home_option
 from ftnode.node.home.paths import whole_path
 from ftnode.node.owner.limits import parse_line
 
@@ -47,7 +47,7 @@ delay_option = click.option(
 
 
 @click.command()
-@click.option("--volunteers", type=click.IntRange(2, 64), default=5, show_default=True, help="Each holds one stage.")
+@click.option("--volunteers", type=WholeRange(2, 64), default=5, show_default=True, help="Each holds one stage.")
 @click.option(
     "--line",
     "rates",
@@ -63,8 +63,8 @@ delay_option = click.option(
     help="One volunteer more, on such a line. It joins after the first step and shares a stage.",
 )  # fmt: skip
 @click.option("--preset", default="tiny", show_default=True, help="The manifest to start from.")
-@click.option("--sequences", type=click.IntRange(1, 4096), default=40, show_default=True, help="Of a microbatch.")
-@click.option("--microbatches", type=click.IntRange(1, 1024), default=16, show_default=True, help="Of a step.")
+@click.option("--sequences", type=WholeRange(1, 4096), default=40, show_default=True, help="Of a microbatch.")
+@click.option("--microbatches", type=WholeRange(1, 1024), default=16, show_default=True, help="Of a step.")
 @click.option(
     "--pace", callback=_pace, default="0.02/0.04", show_default=True, metavar="FORWARD/BACKWARD",
     help="Seconds of a stage for one microbatch.",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ftnode.node.cli.options import INPUT, FiniteRange, json_option, unused_home_option
+from ftnode.node.cli.options import INPUT, FiniteRange, WholeRange, json_option, unused_home_option
 from ftnode.node.home.paths import whole_path
 from ftnode.protocol.words.errors import UserError
 
@@ -25,9 +25,9 @@ def transport(as_json: bool, home: str | None) -> int:
 
 
 @click.command()
-@click.option("--peers", type=click.IntRange(2, 16), default=4, show_default=True, help="Members of the group.")
-@click.option("--megabytes", type=click.IntRange(1, 4000), default=100, show_default=True, help="Size of the gradient.")
-@click.option("--rounds", type=click.IntRange(1, 1000), default=5, show_default=True, help="Sums to measure.")
+@click.option("--peers", type=WholeRange(2, 16), default=4, show_default=True, help="Members of the group.")
+@click.option("--megabytes", type=WholeRange(1, 4000), default=100, show_default=True, help="Size of the gradient.")
+@click.option("--rounds", type=WholeRange(1, 1000), default=5, show_default=True, help="Sums to measure.")
 @click.option("--kill", is_flag=True, help="Then three times as many, with a peer killed in every third.")
 @click.option("--out", metavar="DIR", help="Folder for the figures as JSON, too.")
 @json_option
@@ -44,12 +44,12 @@ def reduction(
 
 
 @click.command()
-@click.option("--peers", type=click.IntRange(2, 16), default=4, show_default=True, help="Members of the group.")
-@click.option("--megabytes", type=click.IntRange(1, 4000), default=100, show_default=True, help="Size of the gradient.")
+@click.option("--peers", type=WholeRange(2, 16), default=4, show_default=True, help="Members of the group.")
+@click.option("--megabytes", type=WholeRange(1, 4000), default=100, show_default=True, help="Size of the gradient.")
 @click.option("--line", type=FiniteRange(0, 1e5), default=20.0, show_default=True, help="Mbit/s each way; 0: no limit.")
-@click.option("--rounds", type=click.IntRange(1, 1000), default=3, show_default=True, help="Sums of each encoding.")
-@click.option("--seeds", type=click.IntRange(0, 100), default=4, show_default=True, help="Runs for the loss; 0: none.")
-@click.option("--steps", type=click.IntRange(6, 100_000), default=300, show_default=True, help="Steps of each run.")
+@click.option("--rounds", type=WholeRange(1, 1000), default=3, show_default=True, help="Sums of each encoding.")
+@click.option("--seeds", type=WholeRange(0, 100), default=4, show_default=True, help="Runs for the loss; 0: none.")
+@click.option("--steps", type=WholeRange(6, 100_000), default=300, show_default=True, help="Steps of each run.")
 @json_option
 @unused_home_option
 def sums(
@@ -63,8 +63,8 @@ def sums(
 
 
 @click.command()
-@click.option("--peers", type=click.IntRange(2, 200), default=50, show_default=True, help="Fake responders.")
-@click.option("--runs", type=click.IntRange(1, 1000), default=10, show_default=True, help="Cold starts to measure.")
+@click.option("--peers", type=WholeRange(2, 200), default=50, show_default=True, help="Fake responders.")
+@click.option("--runs", type=WholeRange(1, 1000), default=10, show_default=True, help="Cold starts to measure.")
 @click.option("--seconds", type=FiniteRange(1, 3600), default=60.0, show_default=True, help="To watch the watcher for.")
 @json_option
 @unused_home_option
@@ -77,8 +77,8 @@ def watch(peers: int, runs: int, seconds: float, as_json: bool, home: str | None
 
 
 @click.command()
-@click.option("--watchers", type=click.IntRange(1, 400), default=200, show_default=True, help="Of the page, at once.")
-@click.option("--peers", type=click.IntRange(2, 200), default=50, show_default=True, help="Fake responders.")
+@click.option("--watchers", type=WholeRange(1, 400), default=200, show_default=True, help="Of the page, at once.")
+@click.option("--peers", type=WholeRange(2, 200), default=50, show_default=True, help="Fake responders.")
 @click.option("--seconds", type=FiniteRange(1, 3600), default=60.0, show_default=True, help="Of each measurement.")
 @json_option
 @unused_home_option
@@ -104,7 +104,7 @@ def dashboard_bench(directory: Path, as_json: bool, home: str | None) -> int:
 
 @click.command()
 @click.option("--preset", metavar="NAME", default="small", show_default=True, help="Sizes of the stage.")
-@click.option("--rounds", type=click.IntRange(1, 1000), default=5, show_default=True, help="Microbatches to measure.")
+@click.option("--rounds", type=WholeRange(1, 1000), default=5, show_default=True, help="Microbatches to measure.")
 @json_option
 @unused_home_option
 def encoding(preset: str, rounds: int, as_json: bool, home: str | None) -> int:
@@ -127,10 +127,8 @@ def world(as_json: bool, home: str | None) -> int:
 
 
 @click.command()
-@click.option("--rounds", type=click.IntRange(1, 100), default=3, show_default=True, help="Times to measure the speed.")
-@click.option(
-    "--megabytes", type=click.IntRange(1, 10_000), default=8, show_default=True, help="Text to measure it on."
-)
+@click.option("--rounds", type=WholeRange(1, 100), default=3, show_default=True, help="Times to measure the speed.")
+@click.option("--megabytes", type=WholeRange(1, 10_000), default=8, show_default=True, help="Text to measure it on.")
 @json_option
 @unused_home_option
 def data(rounds: int, megabytes: int, as_json: bool, home: str | None) -> int:
@@ -148,7 +146,7 @@ def data(rounds: int, megabytes: int, as_json: bool, home: str | None) -> int:
     "--gigabytes", "sizes", multiple=True, type=FiniteRange(0.01, 100), metavar="GB",
     help="State to keep; repeats. Default: 0.1, 1 and 4.",
 )  # fmt: skip
-@click.option("--rounds", type=click.IntRange(1, 100), default=5, show_default=True, help="Times to measure each.")
+@click.option("--rounds", type=WholeRange(1, 100), default=5, show_default=True, help="Times to measure each.")
 @click.option("--orbax", metavar="PYTHON", help="A Python that has orbax-checkpoint; default: this one, if it has.")
 @click.option("--out", metavar="DIR", help="Folder on the disk to measure; default: the temporary folder.")
 @json_option
@@ -169,9 +167,9 @@ def snapshots(
 
 
 @click.command()
-@click.option("--steps", type=click.IntRange(1, 100_000), default=800, show_default=True, help="Of the first model.")
-@click.option("--more", type=click.IntRange(1, 100_000), default=200, show_default=True, help="That go on from it.")
-@click.option("--seeds", type=click.IntRange(1, 100), default=3, show_default=True, help="Runs of each kind.")
+@click.option("--steps", type=WholeRange(1, 100_000), default=800, show_default=True, help="Of the first model.")
+@click.option("--more", type=WholeRange(1, 100_000), default=200, show_default=True, help="That go on from it.")
+@click.option("--seeds", type=WholeRange(1, 100), default=3, show_default=True, help="Runs of each kind.")
 @json_option
 @unused_home_option
 def adapters(steps: int, more: int, seeds: int, as_json: bool, home: str | None) -> int:
@@ -183,15 +181,15 @@ def adapters(steps: int, more: int, seeds: int, as_json: bool, home: str | None)
 
 
 @click.command()
-@click.option("--dim", type=click.IntRange(32, 4096), default=128, show_default=True, help="Width of the model.")
-@click.option("--steps", type=click.IntRange(1, 100_000), default=320, show_default=True, help="Of each run.")
-@click.option("--seeds", type=click.IntRange(1, 100), default=2, show_default=True, help="Runs of each trial.")
+@click.option("--dim", type=WholeRange(32, 4096), default=128, show_default=True, help="Width of the model.")
+@click.option("--steps", type=WholeRange(1, 100_000), default=320, show_default=True, help="Of each run.")
+@click.option("--seeds", type=WholeRange(1, 100), default=2, show_default=True, help="Runs of each trial.")
 @click.option(
     "--trial", "trials", multiple=True, metavar="KIND:RATE",
     help="What to train with, as muon:0.01; repeats. Default: adam and muon at 0.004 and at 0.01.",
 )  # fmt: skip
 @click.option(
-    "--update-dim", "dims", multiple=True, type=click.IntRange(32, 16384), metavar="DIM",
+    "--update-dim", "dims", multiple=True, type=WholeRange(32, 16384), metavar="DIM",
     help="Width of a block of which an update is timed; repeats. Default: 128, 256, 512 and 1024.",
 )  # fmt: skip
 @json_option

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from ftnode.node.cli.options import FiniteRange, json_option, unused_home_option
+from ftnode.node.cli.options import FiniteRange, WholeRange, json_option, unused_home_option
 from ftnode.node.home.paths import whole_path
 
 
 @click.command()
-@click.option("--seeds", type=click.IntRange(1, 1000), default=5, show_default=True, help="Courses of failures.")
+@click.option("--seeds", type=WholeRange(1, 1000), default=5, show_default=True, help="Courses of failures.")
 @click.option("--hours", type=FiniteRange(0.1, 1000), default=9.0, show_default=True, help="Simulated.")
 @click.option(
     "--failures", type=FiniteRange(0, 10), default=0.1, show_default=True, metavar="RATE",

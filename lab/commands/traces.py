@@ -24,14 +24,15 @@ def replay(trace: Path, as_json: bool, home: str | None) -> int:
 
 
 @click.command()
-@click.argument("directory", metavar="DIR", type=INPUT)
+@click.argument("directories", metavar="DIR...", nargs=-1, required=True, type=INPUT)
 @json_option
 @unused_home_option
-def audit(directory: Path, as_json: bool, home: str | None) -> int:
-    """Check all traces below DIR against each other. Exit code 0 when nothing is wrong."""
+def audit(directories: tuple[Path, ...], as_json: bool, home: str | None) -> int:
+    """Check all traces below DIR against each other; several folders, as those of two homes, count as one. Exit code 0
+    when nothing is wrong."""
     from ftnode.lab.audit.audit import main
 
-    return main(_existing(directory, "folder"), as_json)
+    return main(*(_existing(directory, "folder") for directory in directories), as_json=as_json)
 
 
 def _existing(path: Path, what: str) -> Path:

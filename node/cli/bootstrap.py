@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import click
 
@@ -57,10 +58,20 @@ def bootstrap(
 def identity(as_json: bool, home: str | None) -> None:
     """Print the PeerId that the next node of this home will have, made when there is none yet, and those of nodes that
     run now."""
-    from ftnode.node.home.identity import BOOTSTRAP_NAME, VOLUNTEER_NAME, home_directory, is_taken, take_identity
+    from ftnode.node.home.identity import (
+        BOOTSTRAP_NAME,
+        VOLUNTEER_NAME,
+        home_directory,
+        home_path,
+        is_taken,
+        take_identity,
+    )
     from ftnode.node.owner.join_options import running_nodes
 
+    is_new = home is not None and not os.path.exists(home_path(home))
     folder = home_directory(home)
+    if is_new:
+        click.echo(f"ftnode: made the home {folder}, which was not there", err=True)
     running = [
         node
         for node in running_nodes(folder)

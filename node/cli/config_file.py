@@ -22,6 +22,7 @@ from typing import Any, Final
 import click
 from platformdirs import user_config_path
 
+from ftnode.node.cli.typed_wrongly import told
 from ftnode.node.home.paths import platform_folder, whole_path
 from ftnode.protocol.words.errors import UserError
 
@@ -147,7 +148,7 @@ def check_values(command: click.Command, words: Words, file: ConfigFile) -> None
             option.type_cast_value(context, defaults.get(str(option.name)) if typed is None else typed)
         except click.BadParameter as error:
             where = variable(words, key) if os.environ.get(variable(words, key)) else file.where(words, key)
-            raise UserError(f"in {where}: {error.format_message()}", CONFIGURATION) from None
+            raise UserError(f"in {where}: {told(error)}", CONFIGURATION) from None
 
 
 def forgo(command: click.Command) -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ftnode.node.cli.options import home_option, json_option, link_argument, peer_option, run_option
-from ftnode.node.cli.status import timeout_option, whom_to_ask, with_link
+from ftnode.node.cli.status import answers_of, timeout_option, whom_to_ask, with_link
+from ftnode.node.home.waiting import spoken
 from ftnode.protocol.words.errors import UserError
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ def list_credits(
     from ftnode.node.watch.credit_table import credit_lines
     from ftnode.node.watch.status import to_mapping
 
-    found = _counted(addresses, timeout, run)
+    with spoken(answers_of(addresses)):
+        found = _counted(addresses, timeout, run)
     if as_json:
         whole = to_mapping(found)
         kept = ("format", "speaker", "run", "name", "step", "credits_step", "credits")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ftnode.node.cli.options import INPUT, OUTPUT_FILE, json_option, unused_home_option
+from ftnode.node.cli.options import INPUT, OUTPUT_FILE, WholeRange, json_option, unused_home_option
 from ftnode.node.home.paths import whole_path
 from ftnode.node.home.waiting import spoken
 from ftnode.protocol.words.errors import UserError
@@ -38,7 +38,7 @@ LINE_SECONDS = 10.0
 @click.option("--field", default="text", show_default=True, help="Field of JSON lines, Parquet and datasets to read.")
 @click.option("--separator", metavar="TOKEN", help="Token behind each document; default: the tokenizer's end of text.")
 @click.option(
-    "--shard-megabytes", type=click.IntRange(1, 1024), default=64, show_default=True, help="Size of a shard, MiB."
+    "--shard-megabytes", type=WholeRange(1, 1024), default=64, show_default=True, help="Size of a shard, MiB."
 )
 @json_option
 @unused_home_option
@@ -84,7 +84,7 @@ def build(
     "--out", type=OUTPUT_FILE, metavar="FILE", default="tokenizer.json", show_default=True, help="New file to write."
 )
 @click.option(
-    "--vocabulary", type=click.IntRange(257, 1_000_000), default=8192, show_default=True, metavar="TOKENS",
+    "--vocabulary", type=WholeRange(257, 1_000_000), default=8192, show_default=True, metavar="TOKENS",
     help="Tokens at most, the 256 bytes among them.",
 )  # fmt: skip
 @click.option("--field", default="text", show_default=True, help="Field of JSON lines, Parquet and datasets to read.")

@@ -20,6 +20,7 @@ from ftnode.node.cli.options import (
     INPUT,
     OUTPUT,
     FiniteRange,
+    WholeRange,
     device_option,
     home_option,
     json_option,
@@ -27,6 +28,7 @@ from ftnode.node.cli.options import (
     unused_home_option,
 )
 from ftnode.node.home.closed_terminal import heeded
+from ftnode.node.home.size import size_text
 from ftnode.node.home.waiting import spoken
 from ftnode.protocol.words.errors import UserError
 
@@ -107,7 +109,7 @@ def export(
         )
         return
     size = sum(sizes[taken.stage] for taken in model.stages)
-    click.echo(f"step {model.step} of {manifest.run.steps}: {size / 1e6:,.1f} MB in {seconds:.1f} s into {out}")
+    click.echo(f"step {model.step:,} of {manifest.run.steps:,}: {size_text(size)} in {seconds:.1f} s into {out}")
     if model.left_out:
         click.echo(left_out_text(manifest, model.left_out))
     if checkpoint.adapters:
@@ -214,7 +216,7 @@ def shown_progress(total: int, as_json: bool) -> Iterator[Shown]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=total)
+        task = bar.add_task("starting", total=total)
 
         def show(what: str, size: int) -> None:
             if what:
@@ -227,14 +229,14 @@ def shown_progress(total: int, as_json: bool) -> Iterator[Shown]:
 @click.command()
 @click.argument("folder", metavar="OUT", type=INPUT)
 @click.argument("prompt")
-@click.option("--tokens", type=click.IntRange(1, 100_000), default=100, show_default=True,
+@click.option("--tokens", type=WholeRange(1, 100_000), default=100, show_default=True,
     help="How many to add at most; a document's end ends the text.",
 )  # fmt: skip
 @click.option(
     "--temperature", type=FiniteRange(0, 100), default=0.8, show_default=True,
     help="0: always the most probable token.",
 )  # fmt: skip
-@click.option("--seed", type=click.IntRange(0), help="Draws the same tokens again; default: others each time.")
+@click.option("--seed", type=WholeRange(0), help="Draws the same tokens again; default: others each time.")
 @device_option
 @json_option
 @unused_home_option

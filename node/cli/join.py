@@ -13,6 +13,7 @@ import click
 from ftnode.node.cli.limits import limits_options
 from ftnode.node.cli.options import (
     FiniteRange,
+    WholeRange,
     check_metrics,
     compile_option,
     devices_option,
@@ -76,7 +77,7 @@ def _voucher(_context: click.Context, _option: click.Parameter, given: str) -> s
     help="By which a volunteer of the run vouches for this node (ftnode run vouch). It is kept for the next start.",
 )  # fmt: skip
 @click.option("--allow-unsigned", is_flag=True, help="Join a run whose manifest nobody has signed.")
-@click.option("--hold", type=click.IntRange(1), help="Stages to hold at most; default: as many as fit into memory.")
+@click.option("--hold", type=WholeRange(1), help="Stages to hold at most; default: as many as fit into memory.")
 @click.option(
     "--data", metavar="PATH",
     help="Corpus, a text file or a folder of them, needed to hold the head; of token shards those that are here, or an "
@@ -91,12 +92,12 @@ def _voucher(_context: click.Context, _option: click.Parameter, given: str) -> s
     help="Fetch the run's token shards only when they are not larger.",
 )  # fmt: skip
 @click.option(
-    "--keep-snapshots", type=click.IntRange(0, 1000), default=2, show_default=True, metavar="N",
+    "--keep-snapshots", type=WholeRange(0, 1000), default=2, show_default=True, metavar="N",
     help="Snapshots of each of its own stages that this node keeps on its disk, where the run asks for them; 0: none.",
 )  # fmt: skip
 @snapshot_limit_option
 @devices_option
-@click.option("--threads", type=click.IntRange(1, 1024), help="Processor cores to use; default: all.")
+@click.option("--threads", type=WholeRange(1, 1024), help="Processor cores to use; default: all.")
 @compile_option
 @limits_options
 @click.option(
@@ -126,7 +127,7 @@ def _voucher(_context: click.Context, _option: click.Parameter, given: str) -> s
 @click.option("--dump-rebuilds", is_flag=True, help="Keep weights of rebuilds and of the end as files.")
 @click.option("--until-exported", is_flag=True, help="Leave when all steps are done and somebody has the model.")
 @click.option(
-    "--hash-every", type=click.IntRange(0), default=0, show_default=True, metavar="STEPS",
+    "--hash-every", type=WholeRange(0), default=0, show_default=True, metavar="STEPS",
     help="Hash the weights after every so many steps, for the audit; 0: never.",
 )  # fmt: skip
 @click.option(
@@ -327,9 +328,13 @@ def listen_addresses(given: tuple[str, ...]) -> tuple[str, ...]:
 def _peers(home: Path, given: tuple[str, ...]) -> tuple[str, ...]:
     """Those given first, then those remembered. Raises UserError (64) when an address is none, or there is no peer."""
     from ftnode.node.links.addresses import full_addresses, parse_peers, remembered_peers
+    from ftnode.node.owner.service_homes import nodes_here
 
     checked = [full for peer in parse_peers(given) for full in full_addresses(peer.peer_id, peer.addresses)]
     peers = tuple(dict.fromkeys([*checked, *remembered_peers(home)]))
+    if not peers and (here := [node for node in nodes_here(home) if node.addresses]):
+        what = "a volunteer" if here[0].run else "a meeting point"
+        raise UserError(f"no peer to start from; {what} runs here: pass --peer {here[0].addresses[0]}")
     if not peers:
         raise UserError("no peer to start from; pass --peer ADDR, or start a meeting point with: ftnode bootstrap")
     return peers

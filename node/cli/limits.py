@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from ftnode.node.cli.options import WholeRange
 from ftnode.node.owner.limits import NICE, Limits, Memory, parse_memory, parse_rate
 
 
@@ -48,7 +49,7 @@ OPTIONS = (
     up_option,
     down_option,
     click.option(
-        "--nice", type=click.IntRange(0, 19), default=NICE, show_default=True,
+        "--nice", type=WholeRange(0, 19), default=NICE, show_default=True,
         help="How far to step back when other programs want the processor; 0: not at all.",
     ),
 )  # fmt: skip

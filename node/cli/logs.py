@@ -11,7 +11,7 @@ from typing import IO, Final
 
 import click
 
-from ftnode.node.cli.options import home_option
+from ftnode.node.cli.options import WholeRange, home_option
 from ftnode.protocol.words.errors import UserError
 
 ERRORS = "cli_logs"
@@ -24,7 +24,7 @@ TAIL_BYTES_MAX: Final = 16 << 20
 
 @click.command()
 @click.option(
-    "--lines", type=click.IntRange(0, 1_000_000), default=50, show_default=True, metavar="N", help="From the end."
+    "--lines", type=WholeRange(0, 1_000_000), default=50, show_default=True, metavar="N", help="From the end."
 )
 @click.option("--follow", is_flag=True, help="Go on with what the node writes, until Ctrl-C.")
 @home_option

@@ -19,6 +19,7 @@ import click
 
 from ftnode.node.cli.lab_by_name import is_installed, load
 from ftnode.node.cli.letters import spell_out
+from ftnode.node.cli.typed_wrongly import told
 from ftnode.node.home.closed_terminal import forget_output
 from ftnode.protocol.words.errors import UserError
 
@@ -101,6 +102,8 @@ class LazyGroup(click.Group):
         near = [MEANT[word]] if MEANT.get(word) in self.table else get_close_matches(word, [*self.table, "help"], 1)
         if near:
             return f"did you mean {near[0]}?"
+        if word in ("version", "--version"):
+            return "it is: ftnode --version"
         if "join" in self.table:
             taken = {name for option in self._load("join").params for name in option.opts}
             if options := [name for name in OPTIONS_MEANT.get(word, (f"--{word}",)) if name in taken]:
@@ -116,7 +119,7 @@ class LazyGroup(click.Group):
             where = ctx.meta[ORIGIN](error) if ORIGIN in ctx.meta else ""
             if not where:
                 raise
-            text = error.format_message() if isinstance(error, click.BadParameter) else str(error)
+            text = told(error) if isinstance(error, click.BadParameter) else str(error)
             raise UserError(f"in {where}: {text}", CONFIGURATION) from None
 
 
@@ -335,7 +338,7 @@ def _report(error: BaseException) -> int:
         click.echo(error.format_message(), err=True)
         return USAGE
     if isinstance(error, click.ClickException):
-        _say(f"{error.format_message()}{_usage(error)} [E64-usage]")
+        _say(f"{told(error)}{_usage(error)} [E64-usage]")
         return USAGE
     if isinstance(error, BrokenPipeError):
         forget_output()  # who reads us has enough, as in `ftnode status | head`
@@ -352,7 +355,8 @@ def _usage(error: click.ClickException) -> str:
     if context is None:
         return ""
     see = f"see {context.command_path} --help"
-    if type(error) is not click.UsageError or isinstance(context.command, click.Group):
+    asks = type(error) in (click.UsageError, click.MissingParameter)
+    if not asks or isinstance(context.command, click.Group):
         return f" ({see})"
     return f"; use: {' '.join((context.command_path, *context.command.collect_usage_pieces(context)))} ({see})"
 

@@ -22,6 +22,7 @@ from ftnode.node.cli.options import (
     INPUT,
     OUTPUT_FILE,
     FiniteRange,
+    WholeRange,
     home_option,
     json_option,
     peer_option,
@@ -77,7 +78,7 @@ def part_option(_context: click.Context, _option: click.Parameter, typed: str) -
     "safetensors. Instead of a preset.",
 )  # fmt: skip
 @click.option(
-    "--context", type=click.IntRange(2, 131072),
+    "--context", type=WholeRange(2, 131072),
     help="With --from: tokens of a training sequence. Default: 1024, or what the model was made for.",
 )  # fmt: skip
 @click.option(
@@ -85,18 +86,18 @@ def part_option(_context: click.Context, _option: click.Parameter, typed: str) -
     help="With --from: all, norms+mlp, or 'last N layers'. The rest of the model stays as it is.",
 )  # fmt: skip
 @click.option(
-    "--lora", type=click.IntRange(1, 1024), metavar="RANK",
+    "--lora", type=WholeRange(1, 1024), metavar="RANK",
     help="With --from: train adapters of this rank in place of the model's weights, for thin lines and small cards.",
 )  # fmt: skip
-@click.option("--stages", type=click.IntRange(1, 256), help="Block stages; layers become the nearest multiple.")
-@click.option("--steps", type=click.IntRange(1), help="Optimiser steps of the run.")
-@click.option("--seed", type=click.IntRange(0), help="Fixes initial weights and the order of the data.")
+@click.option("--stages", type=WholeRange(1, 256), help="Block stages; layers become the nearest multiple.")
+@click.option("--steps", type=WholeRange(1), help="Optimiser steps of the run.")
+@click.option("--seed", type=WholeRange(0), help="Fixes initial weights and the order of the data.")
 @click.option(
     "--line", callback=line_option, metavar="UP[/DOWN]Mbit",
     help="Of a typical volunteer, as 20Mbit or 20/100Mbit: chooses encodings, microbatches and window for it.",
 )  # fmt: skip
 @click.option(
-    "--snapshot-every", "every", type=click.IntRange(0), metavar="STEPS",
+    "--snapshot-every", "every", type=WholeRange(0), metavar="STEPS",
     help="Steps between two snapshots that volunteers keep on their disks; 0: none. Default: as validations.",
 )  # fmt: skip
 @click.option(
@@ -201,7 +202,7 @@ def sign_manifest(manifest: Path, home: str | None) -> None:
     "--device-tflops", type=FiniteRange(0, 1e6, min_open=True), metavar="N",
     help="What a volunteer's device reaches, in TFLOP/s; says how much of a step it computes.",
 )  # fmt: skip
-@click.option("--holders", type=click.IntRange(1, 64), default=1, show_default=True, help="Volunteers for each stage.")
+@click.option("--holders", type=WholeRange(1, 64), default=1, show_default=True, help="Volunteers for each stage.")
 @json_option
 @unused_home_option
 def show(

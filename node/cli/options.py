@@ -23,14 +23,49 @@ DEVICE = re.compile(r"cpu|cuda(:\d{1,2})?")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+class WholeRange(click.IntRange):
+    """A whole number. Help and errors say its range as a person does."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            int(value)
+        except (ValueError, OverflowError):
+            self.fail(f"{value!r} is no whole number, {range_text(self)}", param, ctx)
+        return int(super().convert(value, param, ctx))
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        return "N"
+
+    def _describe_range(self) -> str:
+        return range_text(self)
+
+
 class FiniteRange(click.FloatRange):
     """Without nan, which lies in every range, and infinity, which lies in the open ones."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            finite = math.isfinite(float(value))
+        except (ValueError, OverflowError):
+            self.fail(f"{value!r} is no number, {range_text(self)}", param, ctx)
         number = float(super().convert(value, param, ctx))
-        if not math.isfinite(number):
+        if not finite:
             self.fail(f"{value} is no finite number.", param, ctx)
         return number
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        return "SECONDS" if (getattr(param, "help", "") or "").startswith("Seconds") else "X"
+
+    def _describe_range(self) -> str:
+        return range_text(self)
+
+
+def range_text(kind: click.IntRange | click.FloatRange) -> str:
+    """`1 to 64`, `0 or more`, `more than 0`."""
+    low, high = (None if number is None else f"{number:.10g}" for number in (kind.min, kind.max))
+    if high is None:
+        return f"more than {low}" if kind.min_open else f"{low} or more"
+    return f"more than {low}, up to {high}" if kind.min_open else f"{low} to {high}"
 
 
 class TypedPath(click.Path):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ftnode.node.cli.options import INPUT, home_option, json_option, peer_option
+from ftnode.node.cli.options import INPUT, WholeRange, home_option, json_option, peer_option
 from ftnode.node.cli.run_peers import timeout_option
 from ftnode.node.manifests.authorship import order_of
 from ftnode.node.manifests.reading import read_manifest
@@ -29,7 +29,7 @@ NOT_HERE: Final = "only told by the swarm's status, and this home has no signed 
 @click.command()
 @click.argument("manifest", type=INPUT)
 @click.option(
-    "--to-step", type=click.IntRange(0, 10_000_000), metavar="N",
+    "--to-step", type=WholeRange(0, 10_000_000), metavar="N",
     help="Go back to the newest snapshot of this step or of an earlier one.",
 )  # fmt: skip
 @click.option(

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ftnode.node.cli.leave import chosen
-from ftnode.node.cli.options import OUTPUT, FiniteRange, home_option, json_option
+from ftnode.node.cli.options import OUTPUT, FiniteRange, WholeRange, home_option, json_option
 from ftnode.node.home.paths import whole_path
+from ftnode.node.home.size import size_text
 from ftnode.node.home.waiting import spoken
 from ftnode.protocol.words.errors import UserError
 
@@ -53,7 +54,7 @@ def list_snapshots(run: str | None, as_json: bool, home: str | None) -> None:
         click.echo(json.dumps({"snapshots": [_plain(kept) for kept in found], "troubles": troubles}, indent=2))
         return
     if found:
-        columns = ("run", "step", "stage", "commit", "epoch", "GB", "saved")
+        columns = ("run", "step", "stage", "commit", "epoch", "size", "saved")
         click.echo("\n".join(Table(columns, tuple(map(_row, found))).lines()))
     else:
         click.echo("no snapshots are kept here")
@@ -131,7 +132,7 @@ def verify(snapshots: tuple[str, ...], run: str | None, as_json: bool, home: str
 
 
 @click.command()
-@click.option("--keep", type=click.IntRange(0), required=True, help="Of each stage, so many that were saved last stay.")
+@click.option("--keep", type=WholeRange(0), required=True, help="Of each stage, so many that were saved last stay.")
 @run_option
 @json_option
 @home_option
@@ -148,12 +149,12 @@ def prune(keep: int, run: str | None, as_json: bool, home: str | None) -> None:
     if as_json:
         click.echo(json.dumps({"removed": [str(kept.folder) for kept in gone], "bytes": size}, indent=2))
         return
-    click.echo(f"{len(gone)} snapshots are removed, {size / 1e9:.3f} GB" if gone else "nothing was to be removed")
+    click.echo(f"{len(gone)} snapshots are removed, {size_text(size)}" if gone else "nothing was to be removed")
 
 
 @click.command()
 @click.argument("path", metavar="PATH", type=OUTPUT)
-@click.option("--stage", type=click.IntRange(0), help="This one alone; default: all that the node holds.")
+@click.option("--stage", type=WholeRange(0), help="This one alone; default: all that the node holds.")
 @click.option("--peer", metavar="PEERID", help="This one of several nodes; as much of its PeerId as is unique.")
 @click.option(
     "--timeout", type=FiniteRange(0, min_open=True), default=300.0, show_default=True,
@@ -193,7 +194,7 @@ def save(path: Path, stage: int | None, peer: str | None, timeout: float, as_jso
     else:
         for each in state["saved"]:
             click.echo(
-                f"stage {each['stage']} of step {each['step']} is in {each['folder']}, {each['bytes'] / 1e9:.3f} GB"
+                f"stage {each['stage']} of step {each['step']} is in {each['folder']}, {size_text(each['bytes'])}"
             )
     if state["troubles"]:
         raise UserError(f"not all is saved: {state['troubles'][0]}", 74)
@@ -266,7 +267,7 @@ def _row(kept: KeptSnapshot) -> tuple[str, ...]:
     index = kept.index
     return (
         index.run[:8], str(index.version.step), str(index.stage), index.version.commit[:8], str(index.lineal.epoch),
-        f"{index.bytes / 1e9:.3f}", _time(index.saved),
+        size_text(index.bytes), _time(index.saved),
     )  # fmt: skip
 
 

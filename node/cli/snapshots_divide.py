@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ftnode.node.cli.options import INPUT, home_option, json_option, snapshot_limit_option
+from ftnode.node.cli.options import INPUT, WholeRange, home_option, json_option, snapshot_limit_option
 from ftnode.node.home.waiting import spoken
 from ftnode.node.manifests.reading import read_manifest
 from ftnode.protocol.words.errors import UserError
@@ -24,7 +24,7 @@ ERRORS = "cli_snapshots_divide"
 @click.command()
 @click.argument("manifest", metavar="MANIFEST", type=INPUT)
 @click.option("--run", metavar="RUN", help="The run whose snapshots these are; default: the only other one kept here.")
-@click.option("--step", type=click.IntRange(1), help="Of this step; default: the newest that makes some stage.")
+@click.option("--step", type=WholeRange(1), help="Of this step; default: the newest that makes some stage.")
 @snapshot_limit_option
 @json_option
 @home_option

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 ERRORS = "cli_status"
 
 WATCH_SECONDS = 2.0
+NOBODY = "it knows of nobody; the first volunteer is seen some seconds after its start"
 timeout_option = click.option(
     "--timeout", type=FiniteRange(0, min_open=True), default=10.0, show_default=True,
     help="Seconds to wait for a peer that answers.",
@@ -70,7 +71,7 @@ def status(
         _watch(addresses, interval, timeout, run, as_json, verbose)
         return
     try:
-        with spoken(_answers(addresses)):
+        with spoken(answers_of(addresses)):
             found, answered = light_client.fetch_answer(addresses, timeout, run, _completion(verbose), hear=True)
     except light_client.SeveralRuns as several:
         _show_runs(several.statuses, as_json)
@@ -100,7 +101,7 @@ def list_peers(
     from ftnode.node.watch.status import to_mapping
     from ftnode.node.watch.status_table import peer_table, printable, short_peer
 
-    with spoken(_answers(addresses)):
+    with spoken(answers_of(addresses)):
         found, answered = light_client.fetch_answer(addresses, timeout, run)
     _remember(home, peers, answered)
     if as_json:
@@ -110,10 +111,12 @@ def list_peers(
         return
     seen_by = f"{printable(found.speaker.role)} {short_peer(found.speaker.peer)}"
     click.echo(f"{printable(found.name) or 'no run'}, as {seen_by} sees it")
-    click.echo("\n".join(peer_table(found).lines()))
+    table = peer_table(found)
+    click.echo("\n".join(table.lines()) if table.rows else NOBODY)
 
 
-def _answers(addresses: tuple[str, ...]) -> str:
+def answers_of(addresses: tuple[str, ...]) -> str:
+    """What a command waits for that asks these."""
     return f"an answer of {addresses[0]}" + (f" or {len(addresses) - 1} others" if len(addresses) > 1 else "")
 
 

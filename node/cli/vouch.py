@@ -7,7 +7,7 @@ import time
 
 import click
 
-from ftnode.node.cli.options import home_option, json_option
+from ftnode.node.cli.options import WholeRange, home_option, json_option
 from ftnode.node.cli.run_peers import timeout_option
 from ftnode.protocol.words.errors import UserError
 
@@ -17,7 +17,7 @@ ERRORS = "cli_vouch"
 @click.command()
 @click.argument("run", metavar="MANIFEST|LINK")
 @click.argument("peer", metavar="PEER_ID")
-@click.option("--days", type=click.IntRange(1, 366), default=30, show_default=True, help="That it may take part.")
+@click.option("--days", type=WholeRange(1, 366), default=30, show_default=True, help="That it may take part.")
 @timeout_option
 @json_option
 @home_option

@@ -28,6 +28,7 @@ from ftnode.node.export.adapters import ADAPTERS, ADAPTERS_CONFIG, adapters_conf
 from ftnode.node.export.widened import plain, write_widened
 from ftnode.node.home.files import json_bytes, sync_folder
 from ftnode.node.home.paths import whole_path
+from ftnode.node.home.size import size_text
 from ftnode.protocol.manifest.parse import Manifest
 from ftnode.protocol.words.errors import UserError
 from ftnode.protocol.words.types import names_of
@@ -251,7 +252,9 @@ def creating(
             needed += sum(stage_sizes(manifest))
         if free < needed:
             raise UserError(
-                f"the model has {needed / 1e9:.1f} GB, and {out.parent} has room for {free / 1e9:.1f}", CANNOT_CREATE
+                f"the model has {size_text(needed)}, and {out.parent} has room for {size_text(free)}; choose another "
+                "disk",
+                CANNOT_CREATE,
             )
         yield checkpoint
     finally:

@@ -213,7 +213,7 @@ class ModelReader:
             try:
                 status = await ask_status(self._dialer, member.peer)
             except FAULTS as error:
-                raise _Unfit(f"{member.peer.peer_id[-8:]}: {reason_of(error)}", UNAVAILABLE) from None
+                raise _Unfit(f"{member.peer.peer_id[-6:]}: {reason_of(error)}", UNAVAILABLE) from None
             if self._left_out(status, places) != left_out:
                 raise _Unfit("the run leaves out other stages than when it was asked")
             self._leave_out(left_out)
@@ -236,7 +236,7 @@ class ModelReader:
         try:
             return await stack.enter_async_context(await open_stream(self._dialer, member.peer, EXPORT_PROTOCOL))
         except FAULTS as error:
-            raise _Unfit(f"{member.peer.peer_id[-8:]} exports nothing: {reason_of(error)}", UNAVAILABLE) from None
+            raise _Unfit(f"{member.peer.peer_id[-6:]} exports nothing: {reason_of(error)}", UNAVAILABLE) from None
 
     async def _who_holds(self, stream: trio.SocketStream) -> Holders:
         try:
@@ -276,7 +276,7 @@ class ModelReader:
                     peer = PeerAddress(place.peer, place.addresses)
                     stream = await open_stream(self._dialer, peer, EXPORT_PROTOCOL)
                 except FAULTS as error:
-                    reasons[stage] = f"{clean_reason(place.peer[-8:])}: {reason_of(error)}"
+                    reasons[stage] = f"{clean_reason(place.peer[-6:])}: {reason_of(error)}"
                 else:
                     found[stage] = _Holder(place, await stack.enter_async_context(stream))
                     return
@@ -342,7 +342,7 @@ class ModelReader:
                 try:
                     await self._receive(stage, holders[stage].stream, offers[stage], awaited[place.peer])
                 except FAULTS as error:
-                    why = f"{_names([stage])} did not come from {clean_reason(place.peer[-8:])}: {reason_of(error)}"
+                    why = f"{_names([stage])} did not come from {clean_reason(place.peer[-6:])}: {reason_of(error)}"
                     failures.append(_Unfit(why, receiving=trio.current_time() - began))
                     nursery.cancel_scope.cancel()
                 except UserError as error:  # a nursery would wrap it

@@ -86,7 +86,7 @@ async def find_member(dialer: Dialer, peers: Sequence[PeerAddress], run: str, se
         await side_by_side(ask, peers)
     if found:
         return found[0]
-    told = "; ".join(f"{peer_id[-8:]}: {reason}" for peer_id, reason in list(reasons.items())[:4])
+    told = "; ".join(f"{peer_id[-6:]}: {reason}" for peer_id, reason in list(reasons.items())[:4])
     raise UserError(
         f"nobody who was asked takes part in the run {run[:12]} ({told or 'no answer'}); pass --peer ADDR of one of "
         "its volunteers, or of their meeting point",

@@ -68,7 +68,7 @@ async def fetch_tokenizer(
                     known = known.with_file(known.missing, await _read_file(dialer, peer, known))
                 return known
             except FAULTS as error:
-                reasons.append(f"{clean_reason(peer.peer_id[-8:])}: {reason_of(error)}")
+                reasons.append(f"{clean_reason(peer.peer_id[-6:])}: {reason_of(error)}")
                 hopeless &= isinstance(error, _Refused) and not error.retry
         reason = f"the run's tokenizer does not come from its members ({'; '.join(reasons[:3])})"
         if hopeless or trio.current_time() + PAUSE_SECONDS > deadline:

@@ -63,8 +63,9 @@ def run(config: JoinConfig) -> int:
         in_use = hold(config.log_directory)
         log_file = LogFile(config.log_directory / LOG_NAME, LOG_BYTES_MAX, _on_stderr)
     except OSError as error:
+        other = "--home" if config.home in config.log_directory.parents else "--log-dir"
         raise UserError(
-            f"cannot write to {config.log_directory}: {error.strerror}; choose another --log-dir", 73
+            f"cannot write to {config.log_directory}: {error.strerror}; choose another {other}", 73
         ) from None
     log_file.setFormatter(formatter(config.log_format))
     logging.basicConfig(handlers=[log_file], level=logging.INFO)

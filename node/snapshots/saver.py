@@ -20,12 +20,13 @@ from typing import Any, Final
 import trio
 
 from ftnode.models.config import ModelConfig
+from ftnode.node.home.size import size_text
 from ftnode.node.machine.snapshot_memory import SnapshotMemory
 from ftnode.node.ports import ComputeError
 from ftnode.node.snapshots.format import DataPosition, KeptSnapshot, Lineal, SnapshotError, StageIndex, StageState
 from ftnode.node.snapshots.same_home import held_by_others
 from ftnode.node.snapshots.store import SnapshotStore
-from ftnode.node.snapshots.write import GIGABYTE, DiskAllowance, save_once, write_snapshot
+from ftnode.node.snapshots.write import DiskAllowance, save_once, write_snapshot
 from ftnode.protocol.manifest.parse import Manifest
 from ftnode.protocol.words.types import Attempt, Version, spoken_stage
 from ftnode.protocol.words.view import View
@@ -241,7 +242,7 @@ class SnapshotSaver:
         size = self._memory.missing(stage)
         # Copies that are ordered take their memory only when compute comes to them.
         if size and not self._fits(sum(map(self._memory.missing, {*self._busy, stage}))):
-            told = f"the host has too little free memory for a copy of {size / GIGABYTE:.2f} GB"
+            told = f"the host has too little free memory for a copy of {size_text(size)}"
             failed(f"stage {stage} is not kept: {told}")
             return
         self._busy.add(stage)
@@ -287,7 +288,7 @@ class SnapshotSaver:
         self._troubles.clear()
         self.on_kept()
         stage, step = str(kept.stage), str(kept.version.step)
-        text = f"{spoken_stage(kept.stage)} of step {step} is kept: {kept.bytes / GIGABYTE:.3f} GB"
+        text = f"{spoken_stage(kept.stage)} of step {step} is kept: {size_text(kept.bytes)}"
         self._say("snapshot", text, stage=stage, step=step)
 
     def _warn_of_limit(self) -> None:
@@ -297,8 +298,8 @@ class SnapshotSaver:
             self._warned = True
             self._say(
                 "snapshot",
-                f"two snapshots of all that this node holds take {needed / GIGABYTE:.2f} GB, and it may use "
-                f"{limit / GIGABYTE:.2f}: no newer step is kept as a whole beside the first; raise --snapshot-limit",
+                f"two snapshots of all that this node holds take {size_text(needed)}, and it may use "
+                f"{size_text(limit)}: no newer step is kept as a whole beside the first; raise --snapshot-limit",
             )
 
     def _trouble(self, text: str) -> None:

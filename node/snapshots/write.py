@@ -24,6 +24,7 @@ from threading import Event
 from typing import Final
 
 from ftnode.models.state_plan import PARTS
+from ftnode.node.home.size import size_text
 from ftnode.node.snapshots.disk import Disk, locked, room_locked, try_lock
 from ftnode.node.snapshots.format import (
     INDEX_NAME,
@@ -165,8 +166,8 @@ def _make_room(store: SnapshotStore, about: StageIndex, allowance: DiskAllowance
         if needed - (free - allowance.spared_bytes) > 0:
             raise OSError(errno.ENOSPC, "the disk is full")
         raise SnapshotError(
-            f"no room for {needed / GIGABYTE:.2f} GB: snapshots have {used / GIGABYTE:.2f} of the "
-            f"{allowance.limit_bytes / GIGABYTE:.2f} GB that they may; raise --snapshot-limit, or remove some with: "
+            f"no room for {size_text(needed)}: snapshots have {size_text(used)} of the "
+            f"{size_text(allowance.limit_bytes)} that they may; raise --snapshot-limit, or remove some with: "
             "ftnode snapshots prune"
         )
     for folder, size in may_go.items():

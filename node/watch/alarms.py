@@ -107,6 +107,8 @@ def _left_out(picture: Picture) -> Iterable[str]:
 def _in_danger(picture: Picture, now: float) -> Iterable[str]:
     view, leavers = picture.view, {*picture.other_leavers, *((picture.me,) if picture.leaving else ())}
     assert view is not None
+    if picture.only_member:  # there is nobody to hand over to, and what becomes of it the leaver says itself
+        return
     for peer in sorted(leavers):
         if stages := [stage for stage in only_here(picture, leavers, now) if peer in view.holders[stage]]:
             yield f"{peer} leaves, and nobody else has {names_of(stages)} yet: lost if {peer} ends before somebody has"

@@ -323,6 +323,8 @@ async def _ask_all(host: IHost, peers: Sequence[PeerAddress], run: str, heard: H
 def _failure(peers: Sequence[PeerAddress], run: str, heard: Heard) -> UserError:
     meant, told = wanted_text(run), others_told([status for _, status in (*heard.empty, *heard.others)])
     if heard.empty and told:
+        if run not in told and run.lower() in told.lower():
+            told += " (capitals count)"
         only = f"nobody asked knows the run {meant}, only {told}"
         return NotBegun(f"{only}; choose one of these, or see that yours is running", UNAVAILABLE)
     if heard.empty:

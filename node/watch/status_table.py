@@ -140,7 +140,8 @@ def blocks(status: SwarmStatus, per_peer: bool = False) -> list[str | Table]:
 def heading_lines(status: SwarmStatus) -> list[str]:
     who = f"{printable(status.speaker.role)} {short_peer(status.speaker.peer)}"
     if not status.run:
-        return [f"{who} takes part in no run", *_member_lines(status)]
+        known = list(_member_lines(status))
+        return [f"{who} takes part in no run" + ("" if known else ", and knows no volunteer yet"), *known]
     step = "" if status.validation_step is None else f" at step {status.validation_step}"
     perplexity = "" if status.perplexity is None else f" (perplexity {status.perplexity:.2f})"
     loss = _figures([("loss", status.loss, ".4f"), ("validation", status.validation, ".4f")])

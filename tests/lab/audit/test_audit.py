@@ -41,6 +41,17 @@ def test_a_correct_run_passes(run: Path) -> None:
     assert (findings.duplicates_applied, findings.microbatches_lost) == (0, 0)
 
 
+def test_folders_of_several_homes_count_as_one(run: Path, tmp_path: Path) -> None:
+    """A trace that is below two of them, once."""
+    (there := tmp_path / "there").mkdir()
+    (run / NAMES[0]).rename(there / NAMES[0])
+    assert not audit(run).passed, "one node's trace is missing"
+    findings = audit(run, there, run, there / NAMES[0])
+    assert findings.passed and findings.traces == len(NAMES), [str(finding) for finding in findings.findings]
+    with pytest.raises(UserError, match=f"no trace below {tmp_path / 'none'}"):
+        audit(run, tmp_path / "none")
+
+
 @pytest.mark.parametrize("text", [None, "", '{"n": 0, "t": 1.0, "k": "sta'])
 def test_a_folder_without_a_record_does_not_pass(text: str | None, tmp_path: Path) -> None:
     """Also where traces are there in which nothing stands, or which end in their first line."""

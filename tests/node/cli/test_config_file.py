@@ -135,7 +135,7 @@ def test_what_is_wrong_is_named_with_its_line(
 
 def test_a_bad_variable_is_named(run: Callable[..., Seen], home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FTNODE_JOIN_HOLD", "many")
-    assert run("join", "manifest.toml", "--home", home).refused(78, "FTNODE_JOIN_HOLD: ", "'many' is not")
+    assert run("join", "manifest.toml", "--home", home).refused(78, "FTNODE_JOIN_HOLD: ", "'many' is no whole number")
     assert "FTNODE_JOIN_HOLD" not in run("join", "manifest.toml", "--hold", "0", "--home", home).err
     monkeypatch.delenv("FTNODE_JOIN_HOLD")
     monkeypatch.setenv("FTNODE_JOIN_HODL", "1")

@@ -53,6 +53,12 @@ def test_a_home_that_is_misspelt_is_not_made(words: tuple[str, ...], typo: Path,
     assert not typo.exists()
 
 
+def test_a_home_that_is_made_by_id_is_told_of_once(typo: Path, ftnode: Run) -> None:
+    first, second = ftnode("id", "--home", typo), ftnode("id", "--home", typo)
+    assert first.err == f"ftnode: made the home {typo}, which was not there\n"
+    assert second.err == "" and second.out == first.out
+
+
 def test_the_variable_names_a_home_as_the_option_does(typo: Path, ftnode: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FTNODE_HOME", str(typo))
     assert ftnode("status").refused(66, f"there is no home {typo}") and not typo.exists()
@@ -61,7 +67,7 @@ def test_the_variable_names_a_home_as_the_option_does(typo: Path, ftnode: Run, m
 @pytest.mark.parametrize("words", [("status",), ("peers",), ("credits",), ("run", "push"), ("export",)], ids=" ".join)
 def test_who_names_a_peer_needs_no_home(words: tuple[str, ...], typo: Path, ftnode: Run) -> None:
     seen = ftnode(*words, *LOOK[words], "--peer", NOBODY, "--home", typo, "--timeout", "5")
-    assert seen.refused(69, OTHER[-8:]) and not typo.exists()
+    assert seen.refused(69, OTHER[-6:]) and not typo.exists()
 
 
 def test_who_has_a_link_needs_no_home(typo: Path, ftnode: Run) -> None:

@@ -210,6 +210,15 @@ def test_no_peer_at_all(
     assert ftnode("status", "--home", home).refused(64, "no node runs here", "--peer")
 
 
+def test_without_a_peer_the_meeting_point_of_this_machine_is_named(
+    manifest_file: Path, tmp_path: Path, ftnode: Callable[..., Seen], peer: str
+) -> None:
+    home = home_directory(str(tmp_path / "home"))
+    note_running(home, Running(os.getpid(), "point", "", (peer,)))
+    said = f"no peer to start from; a meeting point runs here: pass --peer {peer} ["
+    assert ftnode("join", manifest_file, "--home", home).refused(64, said)
+
+
 def test_a_port_in_use(
     manifest_file: Path,
     tmp_path: Path,

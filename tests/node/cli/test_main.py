@@ -133,9 +133,41 @@ def test_options_that_are_guessed_as_commands_are_there() -> None:
 
 
 def test_who_types_too_much_is_shown_how_it_is_used(ftnode: Callable[..., Seen]) -> None:
-    assert ftnode("lab", "audit", "a", "b").refused(
-        64, "unexpected extra argument (b); use: ftnode lab audit [OPTIONS] DIR (see ftnode lab audit --help)"
+    assert ftnode("run", "show", "a", "b").refused(
+        64,
+        "ftnode: unexpected extra argument (b); use: ftnode run show [OPTIONS] MANIFEST (see ftnode run show --help)",
     )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("run init a.toml --stages 3x", "--stages: '3x' is no whole number, 1 to 256 (see ftnode run init --help)"),
+        ("run init a.toml --stages 300", "--stages: 300 is not in the range 1 to 256 (see"),
+        ("join a.toml --hold 0", "--hold: 0 is not in the range 1 or more (see"),
+        ("join a.toml --timeout soon", "--timeout: 'soon' is no number, more than 0 (see"),
+        ("join a.toml --max-load 101", "--max-load: 101.0 is not in the range more than 0, up to 100 (see"),
+        (
+            "join a.toml --paced-seconds 1 --json",
+            "--paced-seconds takes 2 values, FORWARD BACKWARD: '--json' is no number",
+        ),
+        ("join a.toml --relay of", "--relay: 'of' is not one of 'auto', 'on', 'off' (see"),
+        ("join a.toml --peers x", "No such option '--peers'; did you mean --peer or --"),
+        ("join a.toml --peer", "--peer needs a value ["),
+        ("join", "MANIFEST|LINK is missing; use: ftnode join [OPTIONS] MANIFEST|LINK (see ftnode join --help)"),
+        ("snapshots prune", "--keep is missing; use: ftnode snapshots prune [OPTIONS] (see"),
+        ("version", "no command is called version; it is: ftnode --version (see"),
+    ],
+)
+def test_what_was_typed_wrongly_is_said_in_plain_words(ftnode: Callable[..., Seen], arguments: str, says: str) -> None:
+    assert ftnode(*arguments.split()).refused(64, f"ftnode: {says}")
+
+
+def test_help_says_ranges_as_a_person_does(ftnode: Callable[..., Seen]) -> None:
+    shown = " ".join(ftnode("join", "--help").out.split())
+    assert "--threads N Processor cores" in shown and "[1 to 1024]" in shown, shown
+    assert "--timeout SECONDS Seconds to look for a peer" in shown and "[default: 60.0; more than 0]" in shown, shown
+    assert "RANGE" not in shown and "<=" not in shown
 
 
 @pytest.mark.parametrize(

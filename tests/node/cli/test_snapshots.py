@@ -37,7 +37,7 @@ def home(tmp_path: Path) -> Path:
 def test_what_is_kept_is_listed(ftnode: Run, home: Path) -> None:
     seen = ftnode("snapshots", "list", "--home", home)
     rows = [line.split() for line in seen.out.splitlines()]
-    assert rows[0] == ["run", "step", "stage", "commit", "epoch", "GB", "saved"]
+    assert rows[0] == ["run", "step", "stage", "commit", "epoch", "size", "saved"]
     assert [(row[0], row[1]) for row in rows[1:]] == [("abababab", step) for step in ("200", "200", "100", "100")]
     found = json.loads(ftnode("snapshots", "list", "--home", home, "--json").out)
     assert {(each["step"], each["stage"]) for each in found["snapshots"]} == {(100, 1), (100, 2), (200, 1), (200, 2)}
@@ -189,7 +189,7 @@ def test_a_node_that_works_saves(ftnode: Run, home: Path, monkeypatch: pytest.Mo
                "snapshot-state": {"waiting": [], "saved": saved, "troubles": []}}  # fmt: skip
     asked = answering(monkeypatch, home, answers)
     seen = ftnode("snapshots", "save", home / "new", "--home", home)
-    assert seen.out == f"stage 1 of step 7 is in {home / 'new'}, 1.000 GB\n", seen
+    assert seen.out == f"stage 1 of step 7 is in {home / 'new'}, 1.0 GB\n", seen
     assert asked == ["state", "snapshot", "snapshot-state"] and waits == [f"{home / 'new'} to be written"]
 
 

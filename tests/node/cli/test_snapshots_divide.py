@@ -154,7 +154,7 @@ def test_the_owners_limit_counts(ftnode: Run, tmp_path: Path, home: Path) -> Non
     path = write(tmp_path / "new.toml", manifest_of(2))
     filled(home, 6)
     (home / "config.toml").write_text("[snapshots.divide]\nsnapshot-limit = 5\n")
-    assert ftnode("snapshots", "divide", path, "--home", home).refused(74, "6.00 of the 5.00 GB that they may")
+    assert ftnode("snapshots", "divide", path, "--home", home).refused(74, "have 6.0 GB of the 5.0 GB that they may")
     filled(home, 21)
     (home / "config.toml").write_text("[snapshots.divide]\nsnapshot-limit = 200\n")
     assert ftnode("snapshots", "divide", path, "--home", home).code == 0

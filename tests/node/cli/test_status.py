@@ -8,16 +8,20 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from ftnode.node.cli.leave import chosen
 from ftnode.node.cli.status import SeveralHere, whom_to_ask, with_link
+from ftnode.node.home import waiting
 from ftnode.node.home.identity import home_directory, take_identity
 from ftnode.node.links.addresses import remember_peers
 from ftnode.node.owner import service_homes
 from ftnode.node.owner.join_options import Running, forget_running, note_running, running_nodes
 from ftnode.node.owner.other_homes import homes_of_processes
+from ftnode.node.watch import light_client
+from ftnode.node.watch.status import Member, Speaker, SwarmStatus
 from ftnode.protocol.words.errors import UserError
 from tests.node.cli.cli_runner import Seen
 
@@ -137,3 +141,41 @@ def test_nobody_to_ask_names_the_home(tmp_path: Path, ftnode: Callable[..., Seen
     home = tmp_path / "hoem"
     home.mkdir()
     assert ftnode("status", "--home", home).refused(64, f"(home {home})", "or another --home")
+
+
+@pytest.mark.parametrize("command", ["status", "peers", "credits"])
+def test_who_waits_for_an_answer_says_so(
+    command: str, tmp_path: Path, ftnode: Callable[..., Seen], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines, said = list[str](), Event()
+
+    def say(line: str) -> None:
+        lines.append(line)
+        said.set()
+
+    def slow(*_arguments: object, **_more: object) -> None:
+        assert said.wait(60)
+        raise UserError("no peer answered", 69)
+
+    monkeypatch.setattr(waiting, "SAID_AFTER_SECONDS", (0.001,))
+    monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(waiting, "_on_stderr", say)
+    monkeypatch.setattr(light_client, "fetch_answer", slow)
+    peer = address(tmp_path, "a", 4000)
+    assert ftnode(command, "--peer", peer, "--home", tmp_path).refused(69, "no peer answered")
+    assert lines[0].startswith(f"waits for an answer of {peer}, for ")
+
+
+def test_a_meeting_point_that_knows_nobody_says_so(
+    tmp_path: Path, ftnode: Callable[..., Seen], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point = SwarmStatus(Speaker("p" * 8, "0", "", "bootstrap"))
+    monkeypatch.setattr(light_client, "fetch_answer", lambda *_arguments, **_more: (point, ()))
+    asked = ("--peer", address(tmp_path, "a", 4000), "--home", tmp_path)
+    assert ftnode("status", *asked).out == "bootstrap pppppp takes part in no run, and knows no volunteer yet\n"
+    lines = ftnode("peers", *asked).out.splitlines()
+    assert lines[0] == "no run, as bootstrap pppppp sees it" and lines[1].startswith("it knows of nobody"), lines
+    known = replace(point, members=(Member("ab" * 16, "tiny", "peer", ()),))
+    monkeypatch.setattr(light_client, "fetch_answer", lambda *_arguments, **_more: (known, ()))
+    lines = ftnode("status", *asked).out.splitlines()
+    assert lines == ["bootstrap pppppp takes part in no run", "it knows 1 volunteer of tiny (abababababab)"]

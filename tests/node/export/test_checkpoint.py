@@ -262,7 +262,7 @@ def test_a_disk_without_room_is_noticed_before(tmp_path: Path, monkeypatch: pyte
         free = 1000
 
     monkeypatch.setattr(checkpoint_module.shutil, "disk_usage", lambda path: Usage)
-    refused(tmp_path / "out", manifest(), "has room for 0.0")
+    refused(tmp_path / "out", manifest(), "the model has ", "has room for 1.0 kB; choose another disk")
     assert list(tmp_path.iterdir()) == []
 
 

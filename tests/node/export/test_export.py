@@ -297,7 +297,7 @@ def test_a_stage_whose_holder_does_not_answer_is_named() -> None:
     async def main(nursery: trio.Nursery) -> None:
         swarm, holders = three(nursery)
         swarm.unreachable.add(holders[1].id)
-        await refused(swarm, 69, "stage 1 has no holder that answers", holders[1].id[-8:], "all dials failed")
+        await refused(swarm, 69, "stage 1 has no holder that answers", holders[1].id[-6:], "all dials failed")
 
     run(main)
 

@@ -39,7 +39,7 @@ def test_a_status_that_is_garbage_is_no_member(garbage: bytes) -> None:
     async def main(nursery: trio.Nursery) -> None:
         swarm, holders = three(nursery)
         swarm.words[holders[0].id] = garbage
-        await refused(swarm, 69, "nobody who was asked takes part in the run", holders[0].id[-8:])
+        await refused(swarm, 69, "nobody who was asked takes part in the run", holders[0].id[-6:])
 
     run(main)
 

@@ -86,6 +86,17 @@ def test_the_note_of_who_had_the_identity_before_goes_first(monkeypatch: pytest.
     assert noted == [()]
 
 
+@pytest.mark.parametrize(("logs", "option"), [("home/logs", "--home"), ("elsewhere", "--log-dir")])
+def test_logs_that_cannot_be_written_name_the_option_that_moves_them(tmp_path: Path, logs: str, option: str) -> None:
+    """A home that is read-only was answered with --log-dir, which leaves the identity where it cannot be written."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / logs).write_text("in the way")
+    config: Any = SimpleNamespace(home=tmp_path / "home", log_directory=tmp_path / logs / "run")
+    with pytest.raises(UserError, match=f"cannot write to .*; choose another {option}$") as caught:
+        lives_module.run(config)
+    assert caught.value.exit_code == 73
+
+
 @pytest.mark.parametrize(
     ("ends", "failure", "count"),
     [

@@ -97,6 +97,12 @@ def test_who_leaves_with_what_nobody_else_has_is_a_danger() -> None:
     assert alarms(shown(leaving=True, finished=True), NOW) == (), "the model is what counts then"
 
 
+def test_who_leaves_alone_says_itself_what_becomes_of_its_stages() -> None:
+    """Nobody is there to have them before it ends: the alarm stood beside `this disk has …`, and said the contrary."""
+    assert alarms(shown(((A,), (A,), (A,)), leaving=True), NOW) == ()
+    assert alarms(shown(((A,), (A, B), (A,)), leaving=True), NOW) != (), "B may learn them"
+
+
 def test_who_is_silent_with_what_nobody_else_has_is_a_danger() -> None:
     says = ("stage 1 may be lost: no word from b, and nobody else has it",)
     assert alarms(shown(heard=signs(B)), NOW) == says

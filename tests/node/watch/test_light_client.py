@@ -275,6 +275,8 @@ def test_a_run_that_is_about_to_begin_is_waited_for(tmp_path: Path) -> None:
             assert from_mapping(answer) == peers.statuses["member"]
         (refused,) = await client("exchange", point, run="run2", timeout=3)
         assert isinstance(refused, dict) and "nobody asked knows the run run2, only tiny (run1); " in refused["error"]
+        (refused,) = await client("fetch", point, run="TINY")
+        assert isinstance(refused, dict) and "only tiny (run1) (capitals count); choose" in refused["error"]
 
     with_peers(tmp_path, test)
 
