@@ -19,14 +19,18 @@ from ftnode.protocol.words.messages import (
     Ballot,
     Certificate,
     Convicted,
+    Judge,
     Link,
     Message,
     Poisoned,
     Proof,
+    Ready,
     Roll,
     Rolled,
     SealedTensor,
+    Share,
     Signed,
+    Status,
     Verdict,
     WasGiven,
     roll_bytes,
@@ -42,7 +46,7 @@ OWN_MAX: Final = 64
 """Votes of ours whose signature is remembered: each goes to every voter, and with every certificate of its view."""
 
 
-Word = TypeVar("Word", Poisoned, Verdict)
+Word = TypeVar("Word", Poisoned, Verdict, Share)
 
 
 def cannot_sign(_data: bytes) -> bytes:
@@ -72,12 +76,22 @@ class Seals:
             return self._sealed_word(self._me, message)
         if isinstance(message, Poisoned):
             return self._sealed_word(self._me, message) if message.distance else message
+        if isinstance(message, Share):
+            return message if message.signature is None else self._sealed_word(self._me, message)
+        if isinstance(message, Ready):
+            return self._sealed_ready(message)
+        if isinstance(message, Status) and message.ready is not None:
+            return replace(message, ready=self._sealed_ready(message.ready))
         if isinstance(message, Convicted):
             verdicts = tuple((judge, self._sealed_word(judge, verdict)) for judge, verdict in message.verdicts)
             return replace(
                 message, accusation=self._sealed_word(message.accuser, message.accusation), verdicts=verdicts
             )
         return message
+
+    def _sealed_ready(self, ready: Ready) -> Ready:
+        claims = tuple((peer, self._sealed_word(peer, share)) for peer, share in ready.claims)
+        return replace(ready, claims=claims) if claims else ready
 
     def _sealed_word(self, speaker: Peer, word: Word) -> Word:
         if speaker != self._me or word.signature:
@@ -118,6 +132,17 @@ class Seals:
             self.check_roll(message.roll)
         elif isinstance(message, Verdict) or (isinstance(message, Poisoned) and message.distance):
             self._check_word(sender, message)
+        elif isinstance(message, Share):
+            if message.signature is not None:
+                self._check_word(sender, message)
+        elif isinstance(message, Ready):
+            for peer, share in message.claims:
+                self._check_word(peer, share)
+        elif isinstance(message, Status):
+            if message.ready is not None:
+                self.check(sender, message.ready)
+        elif isinstance(message, Judge):
+            self._check_claim(message)
         elif isinstance(message, Convicted):
             self._check_word(message.accuser, message.accusation)
             for judge, verdict in message.verdicts:
@@ -133,9 +158,15 @@ class Seals:
             if not self._is_by(each.maker, signed, each.seal.signature):
                 raise PeerError(f"a tensor's signature that is not by {each.maker}")
 
-    def _check_word(self, speaker: Peer, word: Poisoned | Verdict) -> None:
-        if not self._is_by(speaker, word_bytes(speaker, word), word.signature):
+    def _check_word(self, speaker: Peer, word: Poisoned | Verdict | Share) -> None:
+        if not self._is_by(speaker, word_bytes(speaker, word), word.signature or ""):
             raise PeerError(f"a signature that is not by {speaker}")
+        if isinstance(word, Verdict):
+            self._check_claim(word.about)
+
+    def _check_claim(self, judge: Judge) -> None:
+        if judge.claim is not None:
+            self._check_word(judge.accused, judge.claim)
 
     def check_roll(self, roll: Roll) -> None:
         """Raises PeerError as `check` does."""

@@ -215,7 +215,7 @@ def _of_each_stage(rows: tuple[StageRow, ...], stages: int) -> tuple[StageRow, .
 def convicted_row(case: Convicted) -> ConvictedRow:
     """What signed words say, for people."""
     liar, said = liar_of(case), case.accusation
-    reason = said.reason if liar == said.giver else f"said that another one lies, who does not: {said.reason}"
+    reason = said.reason if liar != case.accuser else f"said that another one lies, who does not: {said.reason}"
     return ConvictedRow(
         liar.id if liar is not None else "", said.step, reason, tuple(peer.id for peer in against(case))
     )

@@ -664,7 +664,8 @@ class Holder:
         """Rule 50, from our leader."""
         if s.view is None or sender != s.view.leader or not s.of_view(judge.lineage, judge.view):
             return []
-        here = s.member and self.work is not None and judge.stage in s.mine and judge.accused in s.members
+        able = judge.stage in s.mine or judge.beside >= 0
+        here = s.member and self.work is not None and able and judge.accused in s.members
         return self.work.judge(judge, s.now) if here and self.work is not None else []
 
     def on_doubted(self, s: Situation, sender: Peer, doubted: Doubted) -> Outcome:
@@ -861,7 +862,7 @@ class Holder:
         settings = s.settings
         if self._ready_sent >= 0 and s.now - self._ready_sent >= settings.resend_seconds and work.complete:
             self._say_ready(s, view, out, work)
-        out.extend(work.beat(s.now))
+        out.extend(work.beat(s.now, s.liveness.up))
         self._look_at_trial(s, out, work)
         self._say_waits(s, view, out, work)
         begin = work.begin  # weights that are fetched may fill a line for long

@@ -3,14 +3,17 @@
 Where the stage has holders besides these two, they do the work again and say what they see, and whoever is in the wrong
 by the word of most of them goes. Nobody is remembered then. Where there is no such third, nobody can tell which of the
 two it is: the accused goes, unless the accuser was at odds with somebody before.
+
+Who is shown nothing says so, too (rule 52). Others ask for the same, and who shows it to nobody goes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from ftnode.protocol.leader.claims import stage_beside, who_did
 from ftnode.protocol.leader.convictions import against, liar_of, signed_twice
 from ftnode.protocol.leader.disputes import Suspects
 from ftnode.protocol.leader.leader_memory import LeaderMemory
@@ -20,10 +23,14 @@ from ftnode.protocol.step.check import checkable
 from ftnode.protocol.step.doubts import HEARD_A_STEP, HEARD_MAX, Budget
 from ftnode.protocol.wire.admission import JUDGES_MAX
 from ftnode.protocol.words.effects import Expose
-from ftnode.protocol.words.messages import Begin, Convicted, Judge, Poisoned, Verdict
+from ftnode.protocol.words.messages import Begin, Convicted, Judge, Poisoned, Share, Verdict
 from ftnode.protocol.words.types import Attempt, Peer
 from ftnode.protocol.words.view import View
 
+Key = tuple[Peer, Peer, int, int]
+"""Accuser and accused; where it is about what was not shown of a visit, its microbatch and place."""
+UNSHOWN_MAX: Final = 64
+"""Visits of which one member may say in an attempt that it is not shown their tensors."""
 PATIENCE_LEASES: Final = 4.0
 """A judge that does not get on says so itself after half a lease. For so long one is waited for that says nothing."""
 
@@ -53,21 +60,33 @@ class Case:
         return Convicted(self.about.accuser, self.accusation, tuple(sorted(self.verdicts.items())))
 
 
+def key_of(about: Judge) -> Key:
+    place = (about.microbatch, about.beside) if about.beside >= 0 else (-1, -1)
+    return about.accuser, about.accused, *place
+
+
 class Cases:
     """Those of one view, at its leader."""
 
     def __init__(self, view: View, memory: LeaderMemory, losses: Losses) -> None:
         self.view, self.memory, self.losses = view, memory, losses
-        self._open: dict[tuple[Peer, Peer], Case] = {}
+        self._open: dict[Key, Case] = {}
         self._in_vain: dict[tuple[Peer, Peer], Judge] = {}
         """Of (accuser, accused) the last of which others could see nothing, or as many saw one thing as the other."""
+        self._unshown: dict[tuple[Peer, int, int], Poisoned] = {}
+        """Who says of which visit that it is not shown its tensors, while nobody has said that it did that visit."""
+        self._named = set[tuple[Peer, int, int]]()
+        """All of these in the attempt."""
+        self._heard_in: dict[Peer, Attempt] = {}
+        """In which attempt somebody was heard who is not shown something."""
 
     def __bool__(self) -> bool:
         return bool(self._open)
 
     def about(self, attempt: Attempt) -> bool:
-        """Somebody is asked about it."""
-        return any(case.about.attempt == attempt for case in self._open.values())
+        """Somebody is asked about it, or will be."""
+        asked = any(case.about.attempt == attempt for case in self._open.values())
+        return asked or any(said.attempt == attempt for said in self._unshown.values())
 
     def accuse(self, s: Situation, out: Outcome, sender: Peer, poisoned: Poisoned, begin: Begin, learns: bool) -> bool:
         """One of a group has done again what another did; or, where it `learns` the stage, was lent other weights than
@@ -82,17 +101,21 @@ class Cases:
             return False
         self._close_others(begin.attempt)
         asked = any(case.about.accused == accused and sender in case.judges for case in self._open.values())
-        if self.losses.gone.keys() & {accused, sender} or (sender, accused) in self._open or asked:
+        known = poisoned.beside < 0 and key_of(Judge.of(sender, poisoned, accused)) in self._open
+        if self.losses.gone.keys() & {accused, sender} or known or asked:
             return True
         if any(self.memory.convicted[peer.id].proof for peer in self.memory.convicts(s.members - {s.me})):
             return True  # who shows other tensors than it gave goes first: what others found may be due to that
+        if poisoned.beside >= 0:
+            self._not_shown(s, out, sender, poisoned, begin)
+            return True
         if poisoned.hides:
             self._accuse_of_hiding(s, out, sender, accused, poisoned, begin, new)
             return True
         vain = learns or self._in_vain.get((sender, accused)) == Judge.of(sender, poisoned, accused)
         judges = [] if vain else self._judges(s, sender, accused, poisoned.stage, begin, new)
         if judges:
-            self._ask(s, out, sender, accused, poisoned, judges)
+            self._ask(s, out, Judge.of(sender, poisoned, accused), poisoned, judges)
             return True
         return self._on_its_word(s, out, sender, accused, poisoned)
 
@@ -102,20 +125,76 @@ class Cases:
     ) -> None:  # fmt: skip
         """One is not shown what the other made its piece of a sum of. That line may be broken, so nothing follows where
         nobody else can ask; and each is heard only so often, since others work for it."""
-        memory, about = self.memory, Judge.of(sender, poisoned, accused)
+        about = Judge.of(sender, poisoned, accused)
+        judges = self._judges(s, sender, accused, poisoned.stage, begin, new)
+        if judges and self._in_vain.get((sender, accused)) != about and self._is_heard(s, sender, begin):
+            self._ask(s, out, about, poisoned, judges)
+
+    def _is_heard(self, s: Situation, sender: Peer, begin: Begin) -> bool:
+        """Who says that it is not shown something, in this attempt: others work for it, and it may have no reason."""
+        if self._heard_in.get(sender) == begin.attempt:
+            return True
+        memory = self.memory
         memory.hidings = {peer: budget for peer, budget in memory.hidings.items() if peer in s.members}
         budget = memory.hidings.setdefault(sender, Budget(HEARD_MAX))
         budget.grow(begin.step, HEARD_A_STEP, HEARD_MAX)
-        judges = self._judges(s, sender, accused, poisoned.stage, begin, new)
-        if judges and self._in_vain.get((sender, accused)) != about and budget.spend():
-            self._ask(s, out, sender, accused, poisoned, judges)
+        if not budget.spend():
+            return False
+        self._heard_in[sender] = begin.attempt
+        return True
+
+    def _not_shown(self, s: Situation, out: Outcome, sender: Peer, poisoned: Poisoned, begin: Begin) -> None:
+        """Nobody beside the visits of another one shows one of its group what it gave to that one, or got of it. Who
+        that is, its own signed word says."""
+        near = stage_beside(self.view, s.settings, poisoned) is not None
+        if not near or begin.attempt.view != self.view.number or sender not in self.view.holders[poisoned.stage]:
+            return
+        named = sender, poisoned.microbatch, poisoned.beside
+        often = sum(peer == sender for peer, _, _ in self._named)
+        if named in self._named or often >= UNSHOWN_MAX or not self._is_heard(s, sender, begin):
+            return
+        self._named.add(named)
+        self._unshown[named] = poisoned
+        self.look_for_claims(s, out)
+
+    def look_for_claims(self, s: Situation, out: Outcome) -> None:
+        """Where it is known by now who did a visit, others ask that one for its tensors."""
+        begin, readies = self.losses.progress.begin, self.losses.progress.ready
+        if begin is None or not self._unshown:
+            return
+        self._close_others(begin.attempt)
+        for named, poisoned in list(self._unshown.items()):
+            stage = stage_beside(self.view, s.settings, poisoned)
+            assert stage is not None
+            found = who_did(self.view, begin, readies, stage, named[1:])
+            if found is None and not readies.keys() >= s.members:
+                continue
+            del self._unshown[named]
+            if found is not None:
+                self._ask_for_tensors(s, out, named[0], poisoned, *found)
+
+    def _ask_for_tensors(
+        self, s: Situation, out: Outcome, sender: Peer, poisoned: Poisoned, accused: Peer, claim: Share
+    ) -> None:
+        """Those who reach it by their stages, whether they can do the visits again or not."""
+        concerned = {sender, accused, poisoned.giver}
+        if len(concerned) < 3 or accused == s.me or {*self.losses.gone} & concerned:
+            return  # we are not asked while we lead
+        near, holders = {poisoned.stage, claim.stage}, self.view.holders
+        if accused in holders[poisoned.stage]:
+            near = {poisoned.stage}  # only its group knows that both visits are not its own
+        able = {peer for stage in near for peer in holders[stage]} - concerned - {*self.losses.gone, *s.new(s.members)}
+        if able:
+            self._ask(s, out, Judge.of(sender, poisoned, accused, claim), poisoned, self._longest(able))
 
     def _close_others(self, attempt: Attempt) -> None:
         """What others look at ends with its attempt: they see nothing of it afterwards."""
-        self._open = {pair: case for pair, case in self._open.items() if case.about.attempt == attempt}
+        self._open = {key: case for key, case in self._open.items() if case.about.attempt == attempt}
+        self._unshown = {named: said for named, said in self._unshown.items() if said.attempt == attempt}
+        self._named = {named for named in self._named if self._heard_in.get(named[0]) == attempt}
 
     def on_verdict(self, s: Situation, sender: Peer, verdict: Verdict) -> Outcome:
-        out, case = Outcome(), self._open.get((verdict.about.accuser, verdict.about.accused))
+        out, case = Outcome(), self._open.get(key_of(verdict.about))
         if case is not None:
             case.hear(sender, verdict)
             self._settle(s, out)
@@ -123,6 +202,7 @@ class Cases:
 
     def beat(self, s: Situation) -> Outcome:
         out = Outcome()
+        self.look_for_claims(s, out)
         self._settle(s, out)
         for peer in self.memory.convicts(s.members - {s.me, *self.losses.gone}):
             proved = self.memory.convicted[peer.id].proof
@@ -138,37 +218,44 @@ class Cases:
         if begin.attempt.view != self.view.number:
             return []  # who made what the visits were given may be gone
         others = {*self.view.holders[stage]} - {accuser, accused, *new, *self.losses.gone}
-        able = [peer for peer in others if stage in checkable(self.view, peer, accused, s.settings)]
+        return self._longest(peer for peer in others if stage in checkable(self.view, peer, accused, s.settings))
+
+    def _longest(self, able: Iterable[Peer]) -> list[Peer]:
+        """As many as are asked, who voted longest first."""
         voters = {peer: place for place, peer in enumerate(self.view.voters)}
         return sorted(able, key=lambda peer: (voters.get(peer, len(voters)), peer))[:JUDGES_MAX]
 
-    def _ask(
-        self, s: Situation, out: Outcome, accuser: Peer, accused: Peer, poisoned: Poisoned, judges: list[Peer]
-    ) -> None:
-        until, about = s.now + PATIENCE_LEASES * s.settings.lease_seconds, Judge.of(accuser, poisoned, accused)
+    def _ask(self, s: Situation, out: Outcome, about: Judge, poisoned: Poisoned, judges: list[Peer]) -> None:
+        until = s.now + PATIENCE_LEASES * s.settings.lease_seconds
         until += s.settings.shown_seconds if poisoned.hides else 0.0
-        self._open[accuser, accused] = Case(about, poisoned, until, judges)
-        names = ", ".join(map(str, judges))
-        text = f"{accuser} says: {poisoned.reason}; asked to do it again: {names}"
-        out.note("case", text, peer=accused.id, step=str(poisoned.step))
+        self._open[key_of(about)] = Case(about, poisoned, until, judges)
+        names, what = ", ".join(map(str, judges)), f"see {about.accused}'s" if about.beside >= 0 else "do it again"
+        text = f"{about.accuser} says: {poisoned.reason}; asked to {what}: {names}"
+        out.note("case", text, peer=about.accused.id, step=str(poisoned.step))
         for peer in judges:
             out.send(peer, about)
 
     def _settle(self, s: Situation, out: Outcome) -> None:
-        for pair, case in list(self._open.items()):
+        begin = self.losses.progress.begin
+        if begin is not None:
+            self._close_others(begin.attempt)
+        for key, case in list(self._open.items()):
             gone = self.losses.gone
-            if gone.keys() & {*pair}:
-                del self._open[pair]
+            if gone.keys() & {*key[:2]}:
+                del self._open[key]
             elif case.over(s.now, gone):
-                del self._open[pair]
+                del self._open[key]
                 self._judge(s, out, case)
 
     def _judge(self, s: Situation, out: Outcome, case: Case) -> None:
         """Most of those who could see it decide. Where as many are on either side it counts as if nobody could."""
         accuser, accused, told = case.about.accuser, case.about.accused, case.told
         liar, signers, said = liar_of(told), against(told), case.accusation.reason
-        if liar is None:
-            self._in_vain[accuser, accused] = case.about  # it says so again at each heartbeat
+        ours = self.view.lineage.id
+        astray = case.accusation.hides and s.liveness.lineages.get(accused, ours) != ours  # rule 9
+        if liar is None or astray:
+            if case.about.beside < 0:
+                self._in_vain[accuser, accused] = case.about  # it says so again at each heartbeat
             return
         names = ", ".join(str(peer) for peer in signers if peer != accuser)
         if liar == accused:

@@ -15,7 +15,7 @@ from ftnode.protocol.leader.leader_memory import CONVICTED_MAX, LeaderMemory
 from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.words.effects import KeepConvicted
 from ftnode.protocol.words.events import Directory
-from ftnode.protocol.words.messages import Certificate, Convicted, Judge, Message, Offer, SealedTensor
+from ftnode.protocol.words.messages import Certificate, Convicted, Judge, Message, Offer, SealedTensor, Share
 from ftnode.protocol.words.types import Peer
 from ftnode.protocol.words.view import View
 
@@ -25,12 +25,15 @@ def liar_of(case: Convicted) -> Peer | None:
     they convict nobody, or do not belong together."""
     if case.proof:
         return case.accusation.giver if is_proof(case.proof) and case.proof[0].maker == case.accusation.giver else None
-    accuser, accused = case.accuser, case.accusation.giver
+    accuser, accused = case.accuser, accused_in(case)
     judges, words = {judge for judge, _ in case.verdicts}, [verdict for _, verdict in case.verdicts]
-    if accused is None or len(judges) < len(words) or judges & {accuser, accused} or accuser == accused:
+    concerned = {accuser, accused, case.accusation.giver}
+    if accused is None or len(judges) < len(words) or judges & concerned or accuser == accused:
         return None
-    about = Judge.of(accuser, case.accusation, accused)
-    if not case.accusation.distance or any(word.about != about for word in words):
+    claim = _claim_in(case)
+    about = Judge.of(accuser, case.accusation, accused, claim)
+    unclaimed = case.accusation.beside >= 0 and claim is None
+    if unclaimed or not case.accusation.distance or any(word.about != about for word in words):
         return None
     guilty = sum(word.guilty is True for word in words) - sum(word.guilty is False for word in words)
     if case.accusation.hides:
@@ -38,9 +41,25 @@ def liar_of(case: Convicted) -> Peer | None:
     return accused if guilty > 0 else accuser if guilty < 0 else None
 
 
+def accused_in(case: Convicted) -> Peer | None:
+    """Of whom it is. Who is not shown the tensors of a visit does not know whose it is: those know who were asked."""
+    if case.accusation.beside < 0 or case.proof:
+        return case.accusation.giver
+    return case.verdicts[0][1].about.accused if case.verdicts else None
+
+
+def _claim_in(case: Convicted) -> Share | None:
+    """The word of the accused that it did the visit, which all were shown."""
+    said, claim = case.accusation, case.verdicts[0][1].about.claim if case.verdicts else None
+    if claim is None or said.beside < 0 or (said.microbatch, said.beside) not in claim.visits:
+        return None
+    same = (claim.lineage, claim.view, claim.step, claim.attempt) == (said.lineage, said.view, said.step, said.attempt)
+    return claim if same else None
+
+
 def against(case: Convicted) -> list[Peer]:
     """Who has signed that the liar is one, the accuser first where it is right."""
-    right = liar_of(case) == case.accusation.giver
+    right = liar_of(case) not in (None, case.accuser)
     return [*([case.accuser] if right else []), *(judge for judge, word in case.verdicts if word.guilty is right)]
 
 
@@ -54,11 +73,18 @@ def newest_of(cases: Iterable[Convicted]) -> tuple[Convicted, ...]:
 
 
 def of_view(case: Convicted, view: View) -> bool:
-    """All who signed held the stage in this view."""
-    said = case.accusation
+    """All who signed held the stage in this view; or, where the tensors of a visit beside are not shown, that of this
+    one, which the accused held."""
+    said, judges = case.accusation, [judge for judge, _ in case.verdicts]
     if (said.lineage, said.view) != (view.lineage.id, view.number) or not 0 <= said.stage < len(view.holders):
         return False
-    return {case.accuser, said.giver, *(judge for judge, _ in case.verdicts)} <= {*view.holders[said.stage]}
+    group, claim = {*view.holders[said.stage]}, _claim_in(case)
+    if said.beside < 0:
+        return {case.accuser, said.giver, *judges} <= group
+    if claim is None or not 0 <= claim.stage < len(view.holders):
+        return False
+    others = {*view.holders[claim.stage]}
+    return accused_in(case) in others and {case.accuser, said.giver} <= group and {*judges} <= group | others
 
 
 def is_proof(sealed: tuple[SealedTensor, ...]) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from ftnode.protocol.chronicle import Chronicle
 from ftnode.protocol.leader.cases import Cases
+from ftnode.protocol.leader.claims import tells_all
 from ftnode.protocol.leader.disputes import Suspects
 from ftnode.protocol.leader.duty import Duty
 from ftnode.protocol.leader.leader_memory import LeaderMemory
@@ -433,7 +434,10 @@ class Leader:
         told = sender in self._told(s, begin)
         if not told or not theirs.issuperset(result.stage for result in ready.results):
             return out
+        if not tells_all(self.view, s.settings, begin, sender, ready):
+            return out
         self.progress.ready[sender] = ready
+        self.cases.look_for_claims(s, out)
         if ready.validation is not None and sender == self.view.holders[HEAD][0]:  # nobody else has all of it
             self.chronicle.evaluate(begin.base.step, ready.validation)
             again = made_again(s, out, self.view, self.memory, self.chronicle, begin, ready.validation)

@@ -529,10 +529,11 @@ class Manifest:
 
         Per stage and step: M received and M kept forward, the same backward (rule 27), and the head is visited twice,
         which makes it two stages. The next step's tensors may come before its Begin, and a validation's forward ones
-        with them. 8 more are for weights in transfer, and 8 for tensors of others whose visits are done again.
+        with them. 8 more are for weights in transfer, 8 for tensors of others whose visits are done again, and 8 for
+        those that one sees for somebody else.
         """
         per_visit = 2 * 4 * self.batch.microbatches + 2 * self.evaluation.microbatches
-        return (hold + 1) * per_visit + 8 + (8 if self.trust.checks else 0)
+        return (hold + 1) * per_visit + 8 + (16 if self.trust.checks else 0)
 
 
 def _canonical(manifest: Manifest, leave_out: str = "") -> bytes:

@@ -14,6 +14,7 @@ from ftnode.protocol.liveness.deadlines import Deadlines
 from ftnode.protocol.step.admissions import Admissions, path_word
 from ftnode.protocol.step.boundary_norms import Source
 from ftnode.protocol.step.check import Check, Lot, lot_of
+from ftnode.protocol.step.errands import Errands
 from ftnode.protocol.step.group import Groups
 from ftnode.protocol.step.line_pace import LinePace
 from ftnode.protocol.step.outbox import Outbox, OwedTensor, fits, key_of
@@ -99,7 +100,10 @@ class StepWork:
         """Who showed us what makes another one a liar, as we said."""
         self._paths: dict[int, Path] = dict(begin.paths)
         self._admissions = Admissions(me, view, begin, settings)
-        self.showing = Showing(view, begin, self.groups, settings, self.outbox, self._holds, self._paths)
+        self.showing = Showing(
+            view, begin, self.groups, settings, self.outbox, self._holds, self._paths, self._admissions
+        )
+        self._errands = Errands(me, view, begin, settings, self.groups, self._holds, self._admissions)
         self._arrived: set[TensorKey] = set()
         """Inputs and gradients that have been here, each taken once; the input of visit 0 is the batch itself."""
         self._forwarded: set[tuple[int, int]] = set()
@@ -220,8 +224,15 @@ class StepWork:
         relayed = sorted(self._relayed.items(), key=lambda row: (-row[1], row[0]))[:RELAYS_TOLD_MAX]
         return Ready(
             begin.lineage, self.view.number, begin.step, begin.attempt, results, self.loss_sum, self.tokens, mean,
-            tuple(relayed),
+            tuple(relayed), self._claims(),
         )  # fmt: skip
+
+    def _claims(self) -> tuple[tuple[Peer, Share], ...]:
+        """Who did what of the stages that it is about, where somebody may ask for the tensors."""
+        begin, view = self.begin, self.view
+        asked = self.settings.checks and begin.training and not begin.skip and begin.attempt.view == view.number
+        told = self._told & {*view.stages_of(self.me)} if asked else set[int]()
+        return tuple(claim for stage in sorted(told) for claim in self.groups.claims(stage))
 
     def paths(self) -> tuple[tuple[int, Path], ...]:
         """Of the step's own microbatches that we have met, where another could take a visit over."""
@@ -499,6 +510,8 @@ class StepWork:
         begin = self.begin
         if (judge.step, judge.attempt) != (begin.step, begin.attempt) or self.me in (judge.accuser, judge.accused):
             return []
+        if judge.beside >= 0:
+            return self._errands.take(judge, now)
         if self._check is not None and self._check.judge is not None and not self._check.over:
             if judge != self._check.judge and judge not in self._to_judge:
                 self._to_judge = [*self._to_judge, judge][-JUDGED_MAX:]
@@ -596,6 +609,18 @@ class StepWork:
         note = Note("check", f"{peer}, which is checked in step {self.begin.step}: {reason}", (("peer", peer.id),))
         return [note, Send(self.view.leader, self._poisoned(reason, stage, UNSHOWN, peer, 1.0), None)]
 
+    def _not_shown(self, check: Check, now: float) -> list[Effect]:
+        """Somebody beside does not show us what it gave to whom we check, or got from there. Others look at that."""
+        effects = list[Effect]()
+        for stage, microbatch, at in check.not_shown(now) if check.judge is None and not check.trial else ():
+            reason = f"it does not show the tensors of its visit {at} of microbatch {microbatch}, beside {check.of}"
+            said = self._poisoned(reason, stage, microbatch, check.of, 1.0)
+            effects.append(Send(self.view.leader, replace(said, beside=at), None))
+        if effects:
+            about = f"not all is shown for the check of {check.of} in step {self.begin.step}: others look at that"
+            effects.append(Note("check", about, (("peer", check.of.id),)))
+        return effects
+
     def on_given(self, sender: Peer, given: WasGiven) -> list[Effect]:
         """Whom we check answers what it was given; or one of a group shows by whose word it has what we have."""
         if any(word.of_path for word in given.other):
@@ -636,9 +661,12 @@ class StepWork:
 
     def _on_shown(self, sender: Peer, boundary: Boundary, handle: Handle) -> list[Effect]:
         """A tensor that is not for us: one that we asked for."""
-        if self._check is None or not self._check.wants(sender, boundary):
-            return [Release((handle,))]
-        return self._do_again(self._check.show(boundary, handle))
+        effects = list[Effect]()
+        if wanted := self._errands.wants(sender, boundary):
+            effects += self._errands.came(sender, boundary, handle)
+        if self._check is not None and self._check.wants(sender, boundary):
+            return effects + self._do_again(self._check.show(boundary, handle))
+        return effects if wanted else [Release((handle,))]
 
     def on_share(self, sender: Peer, share: Share, now: float) -> list[Effect]:
         """Another of our group says what it has accumulated."""
@@ -749,10 +777,11 @@ class StepWork:
         key = stored.microbatch, stored.visit
         return _release(self.outbox.drop(lambda one: (one.boundary.microbatch, one.boundary.visit) == key))
 
-    def beat(self, now: float) -> list[Effect]:
-        """Every heartbeat: say again what may have been lost."""
-        effects = [*self.outbox.resend_late(now), *self.groups.tell_again()]
+    def beat(self, now: float, linked: Collection[Peer] = ()) -> list[Effect]:
+        """Every heartbeat: say again what may have been lost. `linked`: to whom we have a link."""
+        effects = [*self.outbox.resend_late(now), *self.groups.tell_again(), *self._errands.beat(now, linked)]
         if self._check is not None and not self._check.over:
+            effects += self._not_shown(self._check, now)
             effects += self._late(self._check) if self._check.late(now) else self._check.ask_again()
         if self._to_judge and self.may_check:
             effects += self.judge(self._to_judge.pop(0), now)
@@ -807,6 +836,7 @@ class StepWork:
         self._to_judge.clear()
         self._check, self.view, self.begin = None, view, begin
         self.showing.continue_in(view, begin, self.groups)
+        dropped += self._errands.continue_in(view, begin, self.groups)
         self._admissions.continue_in(view, begin)
         mine = frozenset(self.stages)
         self._required = mine & {*view.stages_of(self.me)} if self.me in view.members() else mine

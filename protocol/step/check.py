@@ -149,6 +149,10 @@ class Check:
         """Those of which the sum is weighed, or has been."""
         self._moved = 0.0
         """When it got on last."""
+        self._longer = 0.0
+        """So much more patience it has, while others see what we are not shown: together less than a lease."""
+        self._named = set[tuple[int, int]]()
+        """(microbatch, visit) of whose tensors we have said that nobody shows them."""
         self.given_up = False
         """Not all could be compared."""
 
@@ -193,10 +197,28 @@ class Check:
 
     def late(self, now: float) -> bool:
         """It does not get on."""
-        patience = self.settings.check_seconds
+        patience = self.settings.check_seconds + self._longer
         if self._asks_about_hiding and self._weighed:
             patience += self.settings.shown_seconds
         return len(self._visits) == len(self.stages) and now - self._moved > patience
+
+    def not_shown(self, now: float) -> list[tuple[int, int, int]]:
+        """Half of our patience is over. Of whose tensors nothing is here: the stage of ours, the microbatch, and the
+        visit beside. Each is named once, so that others may yet show us what they see."""
+        if self.finding is not None or now - self._moved <= self.settings.check_seconds / 2:
+            return []
+        found = list[tuple[int, int, int]]()
+        for block, tensors in self._open.items():
+            inputs = self._inputs(block)
+            for key in (key for key, handle in tensors.items() if handle is None):
+                at = maker_of(key[1], key[2]) if key in inputs else key[1]
+                ours = block.first if at < block.first else block.last
+                found.append((self._route(block.microbatch)[ours], block.microbatch, at))
+        news = [each for each in dict.fromkeys(found) if each[1:] not in self._named]
+        self._named.update(each[1:] for each in news)
+        if news:
+            self._longer = self.settings.check_seconds / 2
+        return news
 
     @property
     def unshown(self) -> int | None:
@@ -210,14 +232,17 @@ class Check:
         return self.judge is not None and self.judge.hides
 
     def wants(self, sender: Peer, boundary: Boundary) -> bool:
-        """We wait for this tensor, and who sends it made it for whom we check, or got it from there."""
+        """We wait for this tensor, and it was made for whom we check, or by that one. Whoever shows it, its maker has
+        signed it."""
         key = key_of(boundary)
         block = next((block for block, tensors in self._open.items() if key in tensors), None)
         if block is None or self._open[block][key] is not None or boundary.seal is None:
             return False
         if sender == self.of:
             return boundary.path[boundary.visit : boundary.visit + 1] == (self.me,)  # from there to us
-        to, by = (self.of, sender) if key in self._inputs(block) else (sender, self.of)
+        at = maker_of(boundary.visit, boundary.direction) if key in self._inputs(block) else boundary.visit
+        beside = boundary.path[at] if 0 <= at < len(boundary.path) else sender
+        to, by = (self.of, beside) if key in self._inputs(block) else (beside, self.of)
         return fits(to, by, boundary, self.view, self.begin, self.settings)
 
     def show(self, boundary: Boundary, handle: Handle) -> list[Task]:
@@ -265,7 +290,7 @@ class Check:
     def done(self, task: Recount, now: float) -> tuple[Handle, ...]:
         """A block is done again; the handles to release."""
         block = Block(task.microbatch, task.visit, task.visits[-1])
-        self._moved, self._compared = now, self._compared + 1
+        self._moved, self._longer, self._compared = now, 0.0, self._compared + 1
         return self._holds.let_go(CHECK, self._open.pop(block, {}))
 
     def question(self, finding: Finding, now: float) -> Send | None:

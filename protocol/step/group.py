@@ -6,7 +6,7 @@ what was told is the step's set, each visit once, all of them know the same and 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from ftnode.protocol.step.routes import expected_visits
 from ftnode.protocol.words.effects import Effect, Reduce, Send
@@ -29,6 +29,8 @@ class Groups:
         self.me, self.view, self.begin, self.settings = me, view, begin, settings
         self._told: dict[int, dict[Peer, Visits]] = {}
         """Stage → what each has accumulated, by its own word."""
+        self._shares: dict[tuple[int, Peer], Share] = {}
+        """The words of others, as they came."""
         self.reducing: dict[int, tuple[Reduce, float]] = {}
         """Stage → the reduction in progress, and since when."""
         self._owed: dict[int, list[Wait]] = {}
@@ -67,9 +69,23 @@ class Groups:
         ]
 
     def _send(self, stage: int, mine: Visits) -> list[Effect]:
-        begin = self.begin
-        share = Share(begin.lineage, self.view.number, begin.step, begin.attempt, stage, tuple(sorted(mine)))
+        share = self._ours(stage, mine)
         return [Send(peer, share, None) for peer in self.of(stage) if peer != self.me]
+
+    def _ours(self, stage: int, mine: Visits) -> Share:
+        """The core has no keys: the signature is made as it leaves."""
+        begin, signature = self.begin, "" if self.settings.checks else None
+        place = begin.lineage, self.view.number, begin.step, begin.attempt
+        return Share(*place, stage, tuple(sorted(mine)), signature)
+
+    def claims(self, stage: int) -> tuple[tuple[Peer, Share], ...]:
+        """What each has accumulated of a stage that is reduced, as it has signed it."""
+        if self.alone(stage):
+            return ((self.me, self._ours(stage, self.expected(stage))),)
+        told = self._told.get(stage, {})
+        ours = {self.me: self._ours(stage, told[self.me])} if told.get(self.me) else {}
+        others = {peer: share for (at, peer), share in self._shares.items() if at == stage and share.visits}
+        return tuple(sorted({**others, **ours}.items()))
 
     def on_share(self, sender: Peer, share: Share) -> bool:
         """A holder's word; it only grows. False when it is not of this group or this attempt."""
@@ -77,9 +93,16 @@ class Groups:
         fits = (share.view, share.step, share.attempt) == (self.view.number, begin.step, begin.attempt)
         if not fits or sender not in self.view.holders[share.stage] or not visits <= self.expected(share.stage):
             return False
+        if self.settings.checks and share.signature is None:
+            return False
         told = self._told.setdefault(share.stage, {})
-        told[sender] = max(told.get(sender, frozenset()), visits, key=len)
+        if sender not in told or len(visits) > len(told[sender]):
+            told[sender], self._shares[share.stage, sender] = visits, share
         return True
+
+    def told(self, stage: int) -> Mapping[Peer, Visits]:
+        """What each has accumulated, by its own word."""
+        return self._told.get(stage, {})
 
     def visits_of(self, stage: int, peer: Peer) -> Visits:
         """What it has accumulated, by its own word."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from ftnode.protocol.step.admissions import Admissions
 from ftnode.protocol.step.group import Groups
 from ftnode.protocol.step.outbox import Outbox, key_of
 from ftnode.protocol.step.routes import last_visit, maker_of, route_of
@@ -20,8 +21,8 @@ from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Handle, Peer
 from ftnode.protocol.words.view import View
 
-SHOWN_TIMES = 2
-"""Each tensor to each peer: for a check of its own, and for the leader."""
+SHOWN_TIMES = 6
+"""Each tensor to each peer: for a check of its own, for the leader, and again where it was lost with a link."""
 ANSWERS_MAX = 8
 """To one peer, of what we were given."""
 REBUILT_VIEWS = 8
@@ -29,14 +30,14 @@ REBUILT_VIEWS = 8
 
 
 class Showing:
-    """Of one attempt. `outbox`, `holds`, `paths`: of the attempt, whose work goes on filling them."""
+    """Of one attempt. `outbox`, `holds`, `paths`, `admissions`: of the attempt, whose work goes on filling them."""
 
     def __init__(
         self, view: View, begin: Begin, groups: Groups, settings: Settings, outbox: Outbox, holds: Holds,
-        paths: Mapping[int, tuple[Peer, ...]],
+        paths: Mapping[int, tuple[Peer, ...]], admissions: Admissions,
     ) -> None:  # fmt: skip
         self.view, self.begin, self.groups, self.settings = view, begin, groups, settings
-        self._outbox, self._holds, self._paths = outbox, holds, paths
+        self._outbox, self._holds, self._paths, self._admissions = outbox, holds, paths, admissions
         self._shown = Counter[tuple[Peer, TensorKey]]()
         """Who was shown what, or will be, and how often."""
         self._given = SealedTensors()
@@ -64,7 +65,7 @@ class Showing:
             return []
         begun_here = begin.attempt.view == show.view  # else who made it may be gone
         for key in show.taken if begun_here else ():
-            if sender in self._makers_of(key) and self._shows_again(sender, key):
+            if self._may_see(sender, key) and self._shows_again(sender, key):
                 self._curious.setdefault(key, []).append(sender)
                 effects += self._show_given(key)
         if show.given and begun_here:
@@ -73,7 +74,7 @@ class Showing:
             kept = self._outbox.kept(key)
             if kept is None or key[0] >= self.settings.microbatches:  # of a validation
                 continue
-            if self._may_see(sender, key[0], key[1]) and self._shows_again(sender, key):
+            if self._may_see(sender, key) and self._shows_again(sender, key):
                 effects.append(Send(sender, kept.boundary, self._holds.handle(RESEND, key)))
         return effects
 
@@ -82,7 +83,7 @@ class Showing:
         self._answered[sender] += 1
         if self._answered[sender] > ANSWERS_MAX:
             return []
-        other = self._given.other(show.given, lambda key: self._may_see(sender, key[0], key[1]))
+        other = self._given.other(show.given, lambda key: self._does_again(sender, key[0], key[1]))
         return [Send(sender, WasGiven(show.lineage, show.view, show.step, show.attempt, other), None)]
 
     def _shows_again(self, peer: Peer, key: TensorKey) -> bool:
@@ -98,18 +99,19 @@ class Showing:
         if handle is None or sealed is None or key not in self._curious:
             return []
         place = begin.lineage, self.view.number, begin.step, begin.attempt, microbatch, visit, direction
-        taken = Boundary(*place, self._paths[microbatch], sealed.seal)
+        taken = Boundary(*place, self._paths[microbatch], sealed.seal, self._admissions.word_of(microbatch))
         return [Send(peer, taken, handle) for peer in self._curious.pop(key)]
 
-    def _makers_of(self, key: TensorKey) -> tuple[Peer, ...]:
-        """Who holds or learns the stage that makes it; nobody for a tensor that is none of the step's own."""
+    def _may_see(self, peer: Peer, key: TensorKey) -> bool:
+        """Who may do the visits again between which it passes, or is asked whether it is shown: at either end. Nobody
+        where it is none of the step's own."""
         microbatch, visit, direction = key
         before, last = maker_of(visit, direction), last_visit(self.settings.stages, self.view)
         if not (0 <= microbatch < self.settings.microbatches and 0 <= visit <= last and 0 <= before <= last):
-            return ()
-        return self._those_who_may_see(self._stage_of(microbatch, before))
+            return False
+        return any(self._does_again(peer, microbatch, at) for at in (visit, before))
 
-    def _may_see(self, peer: Peer, microbatch: int, visit: int) -> bool:
+    def _does_again(self, peer: Peer, microbatch: int, visit: int) -> bool:
         return peer in self._those_who_may_see(self._stage_of(microbatch, visit))
 
     def _stage_of(self, microbatch: int, visit: int) -> int:

@@ -21,9 +21,10 @@ class Use(StrEnum):
     RESEND = "we made it, and whoever takes its reader's place is sent it again"
     SEEN = "another made it for us, and somebody may want to see what that was"
     CHECK = "somebody made it for another, whose visit we do again, or that one made it"
+    ERRAND = "somebody showed it to us, and we show it to one that is not shown it"
 
 
-READ, RESEND, SEEN, CHECK = Use.READ, Use.RESEND, Use.SEEN, Use.CHECK
+READ, RESEND, SEEN, CHECK, ERRAND = Use.READ, Use.RESEND, Use.SEEN, Use.CHECK, Use.ERRAND
 
 
 class Holds:

@@ -425,7 +425,23 @@ def _paths(paths: tuple[tuple[int, tuple[Peer, ...]], ...], settings: Settings) 
 
 
 def _share(message: ms.Share, settings: Settings) -> bool:
-    return _number(message.stage, settings.stage_count) and len(message.visits) <= 2 * settings.microbatches
+    signed = message.signature is None or len(message.signature) <= SIGNATURE_MAX
+    few = len(message.visits) <= 2 * settings.microbatches and len(set(message.visits)) == len(message.visits)
+    return signed and few and _number(message.stage, settings.stage_count)
+
+
+def _claim(share: ms.Share, settings: Settings) -> bool:
+    """One that somebody else shows."""
+    return bool(share.visits) and _share(share, settings) and _number(share.step) and _attempt(share.attempt)
+
+
+def _claims(claims: tuple[tuple[Peer, ms.Share], ...], settings: Settings) -> bool:
+    """Of each stage together no more than a step takes."""
+    visits = Counter[int]()
+    for _, share in claims:
+        visits[share.stage] += len(share.visits)
+    few = all(count <= 2 * settings.microbatches for count in visits.values())
+    return few and all(_claim(share, settings) for _, share in claims)
 
 
 def _ready(sender: Peer, message: ms.Ready, view: View | None, settings: Settings) -> bool:
@@ -439,6 +455,7 @@ def _ready(sender: Peer, message: ms.Ready, view: View | None, settings: Setting
         and _number(message.tokens, READY_TOKENS_MAX)
         and abs(message.loss_sum) < READY_LOSS_MAX
         and (not message.relayed or _relayed(message.relayed))
+        and (not message.claims or _claims(message.claims, settings))
     )
 
 
@@ -493,7 +510,15 @@ def _can_begin(message: ms.Begin, view: View | None) -> bool:
 
 def _poisoned(message: ms.Poisoned, settings: Settings) -> bool:
     known = _number(message.stage, settings.stage_count) and 0 <= message.distance <= DISTANCE_MAX
-    return known and len(message.reason) <= REASON_MAX
+    return known and len(message.reason) <= REASON_MAX and _beside(message, settings)
+
+
+def _beside(message: ms.Poisoned | ms.Judge, settings: Settings) -> bool:
+    """It is about a visit of one of the step's own microbatches, or about none."""
+    visits = settings.stages + 2
+    return message.beside == -1 or (
+        _number(message.beside, visits) and _number(message.microbatch, settings.microbatches)
+    )
 
 
 def _seal(seal: ms.Seal) -> bool:
@@ -512,7 +537,8 @@ def _show(message: ms.Show) -> bool:
 
 def _judge(message: ms.Judge, settings: Settings) -> bool:
     known = _number(message.stage, settings.stage_count) and ms.UNSHOWN <= message.microbatch < settings.microbatches
-    return known and _number(message.step) and _attempt(message.attempt)
+    claimed = message.claim is None or _claim(message.claim, settings)
+    return known and claimed and _beside(message, settings) and _number(message.step) and _attempt(message.attempt)
 
 
 def _verdict(message: ms.Verdict, settings: Settings) -> bool:

@@ -354,6 +354,9 @@ class Ready:
     relayed: tuple[tuple[str, int], ...] = field(default=(), repr=False)
     """Bytes of the step's tensors and sums that came to me through relays, by PeerId; at most RELAYS_TOLD_MAX of
     them (rule 40)."""
+    claims: tuple[tuple[Peer, Share], ...] = field(default=(), repr=False)
+    """In a run with checks, where the view began the attempt: what each of the groups of my stages has accumulated, as
+    it signed it. Together they are the step's set (rule 52)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,7 +460,8 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """To the others of a stage's group: what I have accumulated of the step, now that I know of nothing more to do."""
+    """To the others of a stage's group: what I have accumulated of the step, now that I know of nothing more to do. It
+    is signed in a run with checks: whoever has it knows what its sender has to show (rule 52)."""
 
     lineage: str
     view: int
@@ -466,6 +470,8 @@ class Share:
     stage: int
     visits: tuple[tuple[int, int], ...]
     """(microbatch, visit), sorted."""
+    signature: str | None = field(default=None, repr=False, metadata=UNLESS_NONE)
+    """By who accumulated them, in base64; filled in when it leaves the node. None: in a run without checks."""
 
 
 UNSHOWN: Final = -2
@@ -477,8 +483,8 @@ class Poisoned:
     """A non-finite number turned up (rule 25). `giver`: whose tensor it was computed of, if any.
 
     With a `distance`, what `giver` gave to the sum of the stage, or passed on of the microbatch, is finite and not what
-    its visits give (rule 42). Or it does not show what it made its piece of the sum of (rule 52); the attempt goes on
-    then."""
+    its visits give (rule 42). Or somebody shows nothing (rule 52), and the attempt goes on: `giver` what it made its
+    piece of the sum of; or who did the visit `beside` one of the giver's, what it gave to that one, or got of it."""
 
     lineage: str
     view: int
@@ -491,12 +497,14 @@ class Poisoned:
     distance: float = 0.0
     """As Weigh and Recount measure it."""
     signature: str = ""
-    """By who says it, of the above, where there is a distance: base64. Filled in when it leaves the node."""
+    """By who says it, of all else, where there is a distance: base64. Filled in when it leaves the node."""
+    beside: int = field(default=-1, repr=False)
+    """The visit of the microbatch of which nobody shows the tensors; -1: it is about something else."""
 
     @property
     def hides(self) -> bool:
-        """It says that `giver` shows nothing."""
-        return self.microbatch == UNSHOWN and self.distance > 0
+        """It says that somebody shows nothing."""
+        return (self.microbatch == UNSHOWN or self.beside >= 0) and self.distance > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -595,7 +603,8 @@ class Doubted:
 class Judge:
     """From the leader, to a third holder of a stage: do again what `accused` did of a microbatch, or, where that is -1,
     gave to the sum of the stage, and tell me whether `accuser` is right to call it a lie (rule 50). With UNSHOWN,
-    whether it shows you what it made its piece of, and made it of that."""
+    whether it shows you what it made its piece of, and made it of that. Or, to any who can reach it: whether it shows
+    you the tensors of the visit `beside`, which it did; show them to the accuser (rule 52)."""
 
     lineage: str
     view: int
@@ -605,16 +614,21 @@ class Judge:
     microbatch: int
     accuser: Peer
     accused: Peer
+    beside: int = field(default=-1, repr=False)
+    """As of Poisoned."""
+    claim: Share | None = field(default=None, repr=False)
+    """What the accused said, and signed, that it has accumulated; the visit beside is among it."""
 
     @property
     def hides(self) -> bool:
         """As of Poisoned."""
-        return self.microbatch == UNSHOWN
+        return self.microbatch == UNSHOWN or self.beside >= 0
 
     @classmethod
-    def of(cls, accuser: Peer, said: Poisoned, accused: Peer) -> Judge:
+    def of(cls, accuser: Peer, said: Poisoned, accused: Peer, claim: Share | None = None) -> Judge:
         """What there is to judge of an accusation."""
-        return cls(said.lineage, said.view, said.step, said.attempt, said.stage, said.microbatch, accuser, accused)
+        place = said.lineage, said.view, said.step, said.attempt, said.stage, said.microbatch
+        return cls(*place, accuser, accused, said.beside, claim)
 
 
 @dataclass(frozen=True, slots=True)
@@ -649,8 +663,8 @@ class Convicted:
     """Both, of the lineage, view, step and attempt of the accusation."""
 
 
-def word_bytes(speaker: Peer, word: Poisoned | Verdict) -> bytes:
-    """What is signed of a word about somebody's work."""
+def word_bytes(speaker: Peer, word: Poisoned | Verdict | Share) -> bytes:
+    """What is signed of a word about somebody's work, or one's own."""
     return encode_canonical((f"ftnode {type(word).__name__.lower()}", speaker, replace(word, signature="")))
 
 

@@ -143,10 +143,11 @@ class Settings:
 
     @property
     def shown_seconds(self) -> float:
-        """For so long a peer is asked for the parts that it made its piece of a sum of, before it counts as one that
-        shows nothing: whoever is silent for a lease has gone by then, and as many as may ask at a time get all parts
-        over a slow line."""
-        return 1.5 * self.lease_seconds + SHOWN_AT_ONCE * self.sum_bytes / STATE_BYTES_PER_SECOND
+        """For so long a peer is asked for the parts that it made its piece of a sum of, or for the tensors of a visit,
+        before it counts as one that shows nothing: whoever is silent for a lease has gone by then, and as many as may
+        ask at a time get all of them over a slow line."""
+        most = max(self.sum_bytes, 2 * (self.forward_bytes + self.backward_bytes))
+        return 1.5 * self.lease_seconds + SHOWN_AT_ONCE * most / STATE_BYTES_PER_SECOND
 
     @property
     def poll_seconds(self) -> float:

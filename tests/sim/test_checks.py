@@ -12,11 +12,12 @@ from typing import Final
 import pytest
 
 from ftnode.lab.hostile import traitor
+from ftnode.protocol.leader.cases import Cases
 from ftnode.protocol.leader.disputes import BARRED_LEASES, Disputes
 from ftnode.protocol.planning.changes import Changes
 from ftnode.protocol.step.check import Check, checkable
 from ftnode.protocol.step.doubts import Doubts
-from ftnode.protocol.step.showing import Showing
+from ftnode.protocol.step.showing import SHOWN_TIMES, Showing
 from ftnode.protocol.words import effects as fx
 from ftnode.protocol.words import events as ev
 from ftnode.protocol.words.effects import Recount
@@ -259,25 +260,31 @@ def hides(world: World) -> None:
         shows_nothing(host)
 
 
+NOBODY_ELSE_ASKS: Final = (Cases, "_ask_for_tensors", lambda self, *given: None)
+"""As where all others that could are new."""
+
+
 def test_where_nobody_shows_anything_steps_are_slower_and_go_on() -> None:
-    world = swarm(1, 2, checks=1.0)
-    hides(world)
-    before = world.ledger.top_commit()
-    world.run(world.now + SOON_SECONDS)
-    assert world.ledger.top_commit() >= before + 3 and not lost(world)
+    with patched(NOBODY_ELSE_ASKS):
+        world = swarm(1, 2, checks=1.0)
+        hides(world)
+        before = world.ledger.top_commit()
+        world.run(world.now + SOON_SECONDS)
+        assert world.ledger.top_commit() >= before + 3 and not lost(world)
 
 
-def test_where_nobody_shows_anything_a_liar_stays() -> None:
-    """It is not defended. SECURITY.md says so."""
-    world = swarm(1, 2, checks=1.0)
-    host = of_stage(world, True)
-    hides(world)
-    lies(world, host, turned)
-    assert steps_until_lost(world, host, SOON_SECONDS) == -1 and not lost(world)
+def test_planted_nobody_else_asks_who_shows_nothing() -> None:
+    """Then a liar stays."""
+    with patched(NOBODY_ELSE_ASKS):
+        world = swarm(1, 2, checks=1.0)
+        host = of_stage(world, True)
+        hides(world)
+        lies(world, host, turned)
+        assert steps_until_lost(world, host, SOON_SECONDS) == -1 and not lost(world)
 
 
 def test_a_check_that_nobody_ends_stops_the_run() -> None:
-    with patched((Check, "late", lambda self, now: False)):
+    with patched((Check, "late", lambda self, now: False), NOBODY_ELSE_ASKS):
         world = swarm(1, 2, checks=1.0)
         hides(world)
         before = world.ledger.top_commit()
@@ -285,17 +292,17 @@ def test_a_check_that_nobody_ends_stops_the_run() -> None:
         assert world.ledger.top_commit() < before + 3 or lost(world)
 
 
-def test_a_tensor_is_shown_to_who_holds_the_stage_and_twice_at_most() -> None:
-    """For a check of its own, and for the leader. Else a liar could have others send without end."""
+def test_a_tensor_is_shown_to_who_holds_the_stage_and_so_often_at_most() -> None:
+    """For a check of its own, for the leader, and where it was lost. Else a liar could have others send without end."""
     shown: list[tuple[str, object]] = []
     on_show = Showing.on_show
 
-    def thrice(self: Showing, sender: object, show: Show) -> list[fx.Effect]:
-        first, _, again = (on_show(self, sender, show) for _ in range(3))  # type: ignore[arg-type]
+    def often(self: Showing, sender: object, show: Show) -> list[fx.Effect]:
+        first, *_, again = (on_show(self, sender, show) for _ in range(SHOWN_TIMES + 1))  # type: ignore[arg-type]
         shown.extend((str(sender), effect) for effect in again)
         return first
 
-    with patched((Showing, "on_show", thrice)):
+    with patched((Showing, "on_show", often)):
         world = swarm(1, 2, checks=1.0)
     assert world.ledger.top_commit() > 0 and shown == []
 

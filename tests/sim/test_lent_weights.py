@@ -14,6 +14,7 @@ from tests.sim.honest_runs import accused
 from tests.sim.host import Host
 from tests.sim.planted import patched
 from tests.sim.test_at_odds import lost, of_stage
+from tests.sim.test_checks import NOBODY_ELSE_ASKS
 from tests.sim.test_duty import seen, swarm
 from tests.sim.world import World
 
@@ -101,7 +102,7 @@ def test_a_trial_that_nobody_helps_with_keeps_nobody_out() -> None:
     def silent(self: Showing, sender: Peer, show: object) -> list[object]:
         return []
 
-    with patched((Showing, "on_show", silent)):
+    with patched((Showing, "on_show", silent), NOBODY_ELSE_ASKS):
         seconds, count = honest_joins(1)
     assert count == 0 and STEPS_MAX > 1 and seconds < 2 * GROWS_SECONDS
 

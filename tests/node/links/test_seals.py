@@ -22,9 +22,11 @@ from ftnode.protocol.words.messages import (
     Message,
     Poisoned,
     Proof,
+    Ready,
     Resign,
     Roll,
     Rolled,
+    Share,
     Signed,
     Verdict,
     founding_proof,
@@ -205,3 +207,35 @@ def test_nobody_can_change_what_another_said_of_somebody() -> None:
     ):  # fmt: skip
         with pytest.raises(PeerError, match="a signature that is not by"):
             Seals(B).check(sender, message)
+
+
+SHARE = Share("l", 1, 7, Attempt(1, 2), 1, ((0, 1),), "")
+READY = Ready("l", 1, 7, Attempt(1, 2), (), 0.0, 0, None)
+
+
+def test_what_somebody_has_accumulated_is_signed_and_shown_to_others() -> None:
+    share = of(A).sealed(SHARE)
+    assert isinstance(share, Share) and share.signature
+    Seals(B).check(A, share)
+    ready = of(B).sealed(replace(READY, claims=((A, share), (B, replace(SHARE, visits=((1, 1),))))))
+    assert isinstance(ready, Ready) and all(claim.signature for _, claim in ready.claims)
+    Seals(C).check(B, ready)
+    judge = Judge.of(C, SAID, A, share)
+    Seals(B).check(C, judge)
+    Seals(C).check(B, of(B).sealed(Verdict(judge, True, "")))
+    unsigned = replace(SHARE, signature=None)
+    assert of(A).sealed(unsigned) == unsigned, "in a run without checks"
+
+
+def test_nobody_can_say_what_another_has_accumulated() -> None:
+    share = of(A).sealed(SHARE)
+    assert isinstance(share, Share)
+    other = replace(share, visits=((1, 1),))
+    word = of(C).sealed(Verdict(Judge.of(C, SAID, A, other), True, ""))
+    for sender, message in (
+        (B, share), (A, other), (A, SHARE), (B, replace(READY, claims=((A, other),))),
+        (B, replace(READY, claims=((A, replace(SHARE, signature=None)),))), (C, word),
+        (B, replace(READY, claims=((B, share),))), (B, Judge.of(C, SAID, A, other)), (B, Judge.of(C, SAID, B, share)),
+    ):  # fmt: skip
+        with pytest.raises(PeerError, match="a signature that is not by"):
+            Seals(C).check(sender, message)

@@ -8,11 +8,12 @@ from math import inf
 import pytest
 
 from ftnode.protocol.leader.cases import Case
-from ftnode.protocol.leader.convictions import Convictions, against, liar_of, newest_of, signed_twice
+from ftnode.protocol.leader.convictions import Convictions, against, liar_of, newest_of, of_view, signed_twice
 from ftnode.protocol.leader.leader_memory import CONVICTED_MAX, LeaderMemory
 from ftnode.protocol.words.effects import KeepConvicted, Send
-from ftnode.protocol.words.messages import Convicted, Judge, Poisoned, Seal, SealedTensor, Verdict
+from ftnode.protocol.words.messages import Convicted, Judge, Poisoned, Seal, SealedTensor, Share, Verdict
 from ftnode.protocol.words.types import Attempt, Direction, Peer
+from ftnode.protocol.words.view import Lineage
 from tests.protocol import situations
 from tests.protocol.beginnings import begun
 
@@ -52,6 +53,45 @@ def test_most_of_those_who_did_it_again_decide(words: dict[str, bool | None], li
 )  # fmt: skip
 def test_words_about_something_else_convict_nobody(other: Poisoned) -> None:
     assert liar_of(replace(case(c=True), accusation=other)) is None
+
+
+UNSHOWN_BY_D = replace(SAID, microbatch=0, beside=2)
+"""a checks b of stage 1, and is not shown what d, at the visit after that, gave to b."""
+CLAIM = Share("line", 3, 7, Attempt(3, 2), 2, ((0, 2), (3, 2)), "signed")
+
+
+def not_shown(claim: Share | None = CLAIM, said: Poisoned = UNSHOWN_BY_D, **words: bool | None) -> Convicted:
+    about = Judge.of(A, UNSHOWN_BY_D, D, claim)
+    told = tuple((Peer(name, 1), Verdict(about, guilty, "")) for name, guilty in words.items())
+    return Convicted(A, said, told)
+
+
+@pytest.mark.parametrize(
+    ("case", "liar"),
+    [
+        (not_shown(c=True), D), (not_shown(c=True, e=None), D), (not_shown(c=True, e=True, f=False), D),
+        (not_shown(), None), (not_shown(c=None), None), (not_shown(c=True, e=False), None),
+        (not_shown(c=False), None), (not_shown(c=False, e=False), None),  # nobody goes for saying so
+        (not_shown(None, c=True), None),  # it has not signed that it did anything
+        (not_shown(replace(CLAIM, visits=((3, 2),)), c=True), None),
+        (not_shown(replace(CLAIM, step=6), c=True), None),
+        (not_shown(replace(CLAIM, attempt=Attempt(3, 1)), c=True), None),
+        (not_shown(said=replace(UNSHOWN_BY_D, beside=0), c=True), None),
+        (not_shown(said=replace(UNSHOWN_BY_D, microbatch=3), c=True), None),
+        (not_shown(said=replace(UNSHOWN_BY_D, distance=0.0), c=True), None),
+        (not_shown(b=True), None), (not_shown(d=True), None), (not_shown(a=True), None),
+    ],
+)  # fmt: skip
+def test_who_shows_nobody_what_it_has_signed_that_it_did_is_convicted(case: Convicted, liar: Peer | None) -> None:
+    assert liar_of(case) == liar
+
+
+def test_those_who_look_hold_the_stage_of_either_visit() -> None:
+    view = situations.view_of((E,), (A, B, C), (D, Peer("f", 1)), number=3, lineage=Lineage("line", 0, 3))
+    assert of_view(not_shown(c=True, f=True), view) and against(not_shown(c=True, f=True)) == [A, C, Peer("f", 1)]
+    assert not of_view(not_shown(e=True), view) and not of_view(not_shown(None, c=True), view)
+    assert not of_view(not_shown(replace(CLAIM, stage=1), c=True), view), "the accused does not hold it"
+    assert not of_view(replace(not_shown(c=True), accuser=D), view)
 
 
 def test_neither_of_the_two_is_a_judge_and_nobody_is_twice() -> None:

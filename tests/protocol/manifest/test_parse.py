@@ -282,7 +282,7 @@ def test_an_earlier_format_has_no_checks_and_their_share_makes_another_run() -> 
     assert "trust.checks came with format 11" in refusal(of_format(10) + "\n[trust]\nchecks = 0.1\n")
     some = replace(TINY, trust=Trust(checks=0.02))
     assert parse(render(some)) == some and settings(some).checks == 0.02
-    assert some.run_id != TINY.run_id and some.slots(1) == TINY.slots(1) + 8
+    assert some.run_id != TINY.run_id and some.slots(1) == TINY.slots(1) + 16
     assert "trust.checks must be a number from 0 to 1, not 1.5" in refusal(changed("checks = 0.0", "checks = 1.5"))
 
 

@@ -151,7 +151,7 @@ def test_two_of_a_group_show_each_other_by_whose_word_they_did_one_visit() -> No
     """The one that has not finished it as well."""
     work = at_work()
     work.on_boundary(A, tensor(), 7)
-    shown = work.on_share(C, Share(*PLACE, 1, ((0, 1), (1, 1))), 0.0)
+    shown = work.on_share(C, Share(*PLACE, 1, ((0, 1), (1, 1)), "signed"), 0.0)
     assert [effect for effect in shown if isinstance(effect, Send)] == [
         Send(C, WasGiven(*PLACE, (signed(PATH),)), None)
     ]
@@ -163,7 +163,7 @@ def test_two_of_a_group_show_each_other_by_whose_word_they_did_one_visit() -> No
 def test_what_is_said_of_another_visit_is_not_answered() -> None:
     work = at_work()
     work.on_boundary(A, tensor(), 7)
-    assert work.on_share(C, Share(*PLACE, 1, ((1, 1), (2, 1))), 0.0) == []
+    assert work.on_share(C, Share(*PLACE, 1, ((1, 1), (2, 1)), "signed"), 0.0) == []
 
 
 def test_a_word_for_a_path_is_one_for_the_whole_attempt() -> None:

@@ -90,6 +90,7 @@ def test_neighbours_are_asked_for_what_is_not_here_and_on_its_way() -> None:
     assert [(show.tensors, show.taken) for show in shows] == [(((0, 1, BACKWARD),), ()), ((), ((0, 2, FORWARD),))]
     assert check.wants(C, given(1, BACKWARD)) and check.wants(C, given(2, FORWARD)) and not check.over
     assert check.wants(B, given(0, BACKWARD)), "it is for us"
+    assert check.wants(D, given(2, FORWARD)), "its maker has signed it, whoever passes it on"
     for handle, boundary in enumerate((given(1, BACKWARD), given(2, FORWARD)), start=2):
         assert check.show(boundary, handle) == [] and not check.wants(C, boundary)
     assert check.show(given(0, BACKWARD), 4) == [
@@ -100,7 +101,6 @@ def test_neighbours_are_asked_for_what_is_not_here_and_on_its_way() -> None:
 @pytest.mark.parametrize(
     ("sender", "boundary"),
     [
-        (D, given(2, FORWARD)),  # it has nothing to do with it
         (C, given(3, FORWARD)),  # not asked for
         (C, given(2, FORWARD, (A, A, C, A))),  # another made it
         (C, given(2, FORWARD, (A, B, D, A))),  # another got it

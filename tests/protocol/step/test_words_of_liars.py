@@ -25,7 +25,7 @@ from tests.protocol.situations import NOW, SETTINGS, A, B, C, D, view_of
 
 VIEWS = [view_of((A,), (A, B), (C,)), view_of((A, B), (A, B), (C, D)), view_of((A,), (B, C), (B, C), (D,))]
 PLACE = "lineage", 3, 8, Attempt(3, 8)
-WORDS = 60
+WORDS = 80
 SEEDS = 400
 
 
@@ -68,7 +68,8 @@ class Step:
             self.work.accumulated.update(given.get(self.me, ()))
             self.work.groups.tell(stage, given.get(self.me, ()))
             for peer in set(group) - {self.me}:
-                self.carry_out(self.work.on_share(peer, ms.Share(*PLACE, stage, tuple(given.get(peer, ()))), now))
+                share = ms.Share(*PLACE, stage, tuple(given.get(peer, ())), "s")
+                self.carry_out(self.work.on_share(peer, share, now))
 
     def key(self) -> tuple[int, int, Direction]:
         """Sometimes one that the check waits for."""
@@ -96,12 +97,21 @@ class Step:
                 self.chance.choice((None, admitted, admitted)),
             ),
             ms.WasGiven(*PLACE, (word,)),
-            ms.Share(*PLACE, self.chance.choice(self.work.stages), tuple(visits)),
+            ms.Share(*PLACE, self.chance.choice(self.work.stages), tuple(visits), self.chance.choice((None, "s"))),
             ms.Show(*PLACE, tuple(keys[:2]), tuple(keys[2:]), ((*self.key(), digest),)),
             ms.WasGiven(*PLACE, (ms.SealedTensor(*self.key(), self.chance.choice(self.others), seal),)),
             ms.Stored("lineage", 8, Attempt(3, 8), *self.key()),
             ms.Judge(*PLACE, self.chance.choice(self.work.stages), -1, B, self.chance.choice(self.others)),
+            self.judge(),
         ))  # fmt: skip
+
+    def judge(self) -> ms.Judge:
+        """Of tensors that somebody is not shown."""
+        stage, beside = (self.chance.randrange(self.settings.stage_count) for _ in range(2))
+        visits = tuple((m, beside) for m in range(self.chance.randrange(self.settings.microbatches + 1)))
+        claim = self.chance.choice((None, ms.Share(*PLACE, self.chance.choice((stage, beside)), visits, "s")))
+        accused = self.chance.choice(self.others)
+        return ms.Judge(*PLACE, stage, self.chance.randrange(3), B, accused, beside, claim)
 
     def hears(self, sender: Peer, word: Any, now: float) -> None:
         if objection(sender, word, self.view, self.settings):
@@ -121,7 +131,7 @@ class Step:
                 self.carry_out(self.work.judge(word, now))
 
     def computes(self, now: float) -> None:
-        self.carry_out([*self.work.advance(now, True), *self.work.beat(now)])
+        self.carry_out([*self.work.advance(now, True), *self.work.beat(now, self.others)])
         self.work.waits(now, True)
         self.work.ready()
         if self.tasks:

@@ -114,6 +114,9 @@ STATUS = replace(
 CONTACT = ms.Contact(PEERS[1], ("/ip4/127.0.0.1/tcp/1",) * (ADDRESSES_MAX + 1))
 WAIT = ms.Wait(2, 4, Direction.FORWARD, PEERS[2], True)
 OF_GROUP = ms.Wait(-1, 1, Direction.FORWARD, PEERS[2], True)
+CLAIM = ms.Share("line", 3, 6, Attempt(3, 1), 1, ((0, 1),), "signed")
+NOT_SHOWN = ms.Poisoned("line", 3, 6, Attempt(3, 1), 1, 0, "", PEERS[2], 1.0, beside=2)
+JUDGE = ms.Judge("line", 3, 6, Attempt(3, 1), 1, 0, PEERS[1], PEERS[2], 2, CLAIM)
 DOUBTED = ms.Doubted("line", 3, 6, Attempt(3, 1), 1, PEERS[2])
 WAITS = ms.Waits("line", 3, 6, Attempt(3, 1), (WAIT, OF_GROUP))
 WHOLE = SETTINGS.microbatches * (SETTINGS.stages + 2)
@@ -216,7 +219,16 @@ ODD_ATTEMPTS = (Attempt(-2, 0), Attempt(0, -1), Attempt(HUGE, 0), Attempt(0, HUG
         (BEGIN, "installs", [(replace(PLAN, copy=replace(BASE, step=step)),) for step in (-1, 6)]),
         (ms.Share("line", 3, 6, Attempt(3, 1), 1, ((0, 1),)), "stage", ODD_STAGES),
         (ms.Share("line", 3, 6, Attempt(3, 1), 1, ((0, 1),)), "visits", [((0, 1),) * 5]),
+        (ms.Share("line", 3, 6, Attempt(3, 1), 1, ((0, 1),), "s"), "signature", ["s" * 89]),
         (ms.Poisoned("line", 3, 6, Attempt(3, 1), 1, 0, ""), "stage", ODD_STAGES),
+        (NOT_SHOWN, "beside", (-2, STAGES + 1, HUGE)),
+        (NOT_SHOWN, "microbatch", (-2, -1, 2, HUGE)),
+        (JUDGE, "beside", (-2, STAGES + 1, HUGE)),
+        (JUDGE, "microbatch", (-2, -1, 2, HUGE)),
+        (JUDGE, "claim", [replace(CLAIM, stage=stage) for stage in ODD_STAGES]),
+        (JUDGE, "claim", [replace(CLAIM, step=-1), replace(CLAIM, visits=()), replace(CLAIM, visits=((0, 1),) * 2)]),
+        (READY, "claims", [((PEERS[1], replace(CLAIM, stage=stage)),) for stage in ODD_STAGES]),
+        (READY, "claims", [((PEERS[1], replace(CLAIM, visits=())),), ((PEERS[1], CLAIM),) * 5]),
         (DOUBTED, "stage", ODD_STAGES),
         (DOUBTED, "step", (-1, HUGE)),
         (DOUBTED, "attempt", ODD_ATTEMPTS),

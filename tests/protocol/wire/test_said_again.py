@@ -344,7 +344,9 @@ def test_what_the_directory_shows_may_be_shown(step: int) -> None:
 TEMPLATES = (
     BEGIN, ANY_BEGIN, ANY_BEGIN, BEAT, STATUS, READY, OFFER, PROMISE, ms.Certificate(VIEW, True, ()),
     ms.Resign("line", 3, (1,), False, False, ""), ms.Poisoned("line", 3, 6, Attempt(3, 1), 1, 0, ""),
-    ms.Suspect("line", 3, MEMBER, "silent", ""), ms.Share("line", 3, 6, Attempt(3, 1), 1, ()),
+    ms.Suspect("line", 3, MEMBER, "silent", ""), ms.Share("line", 3, 6, Attempt(3, 1), 1, (), "s"),
+    ms.Judge("line", 3, 6, Attempt(3, 1), 1, 0, LEADER, MEMBER, 2, ms.Share("line", 3, 6, Attempt(3, 1), 2, ((0, 2),))),
+    ms.Poisoned("line", 3, 6, Attempt(3, 1), 1, 0, "", MEMBER, 1.0, beside=2),
     ms.Outbid("line", 4, ms.Ballot(3, LEADER)), WAITS, ms.Doubted("line", 3, 6, Attempt(3, 1), 1, MEMBER),
 )  # fmt: skip
 
