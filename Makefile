@@ -56,6 +56,7 @@ night: $(STAMP)
 	"$(BIN)/python" -m pytest -rs -m swarm $(SIDE_BY_SIDE) -n $(shell nproc) $(ARGS)
 	"$(BIN)/python" -m tests.node.fuzz_bytes --seconds 600 --seed $(SEED)
 	"$(BIN)/python" -m tests.sim.fuzz $(SEED) $$(($(SEED) + 999999)) --events 1000000
+	"$(BIN)/python" -m tests.sim.lying_members $(SEED) $$(($(SEED) + 1999)) --processes $(shell nproc)
 
 # mypy looks for the packages under the names that they are imported by; on disk they stand at the top.
 lint: $(STAMP)

@@ -114,6 +114,7 @@ NIGHT: Final[dict[str, tuple[str, ...]]] = {
     ),
     "that the worlds of the virtual world meet everything, which takes many of them": (
         "tests/sim/test_fuzz.py::test_lies_get_far",
+        "tests/sim/test_lying_members.py::test_all_kinds_of_lies_are_told_and_liars_are_found",
         "tests/sim/test_virtual_world.py::test_every_fault_met_every_rung_and_a_group_that_goes_on",
     ),
     "other numbers and precisions of the same computation": (

@@ -149,8 +149,8 @@ class Vocabulary:
         if name == "kind":
             return chance.choice(("silent", "broken", "stalled"))
         if hint is str:
-            heard = self._values[name]
-            return chance.choice(heard) if heard and chance.random() < 0.85 else chance.choice(TEXTS)
+            texts = self._heard(str, name)
+            return chance.choice(texts) if texts and chance.random() < 0.85 else chance.choice(TEXTS)
         return chance.choice({float: FLOATS, bool: (True, False), NoneType: (None,)}[hint])
 
     def _record(self, kind: Any) -> Any:
@@ -165,8 +165,12 @@ class Vocabulary:
             length = self.stages + 2
         return tuple(self.value(of, name) for _ in range(length))
 
+    def _heard(self, kind: type, name: str) -> list[Any]:
+        """Of fields of this name; some have numbers and texts in them."""
+        return [value for value in self._values[name] if type(value) is kind]
+
     def number(self, name: str) -> int:
-        heard, draw = self._values[name], self.chance.random()
+        heard, draw = self._heard(int, name), self.chance.random()
         if draw < self.extremes:
             return self.chance.choice(LIMITS)
         if heard and draw < 0.7:

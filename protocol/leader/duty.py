@@ -8,6 +8,7 @@ owe who admit the next ones, and in the end those who are not Ready.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from itertools import permutations
 from typing import NamedTuple
 
@@ -141,8 +142,15 @@ class Duty:
         fresh = s.now - STALE_BEATS * s.settings.heartbeat_seconds
         for peer, (said_at, waits) in self._said.items():
             if said_at >= fresh and peer in s.members:
-                told = (wait for wait in waits.on if self._could_be(s, peer, wait))
+                told = (self._owed(s, peer, wait) for wait in waits.on if self._could_be(s, peer, wait))
                 yield from ((peer, wait) for wait in told if wait.stored or self._excuses(s, peer, wait))
+
+    def _owed(self, s: Situation, sender: Peer, wait: Wait) -> Wait:
+        """Who has acknowledged the gradient that it says it waits for from us owes the next move itself."""
+        if wait.peer != s.me or wait.microbatch < 0 or s.own.work is None:
+            return wait
+        given = s.own.work.outbox.kept((wait.microbatch, wait.visit - 1, Direction.BACKWARD))
+        return replace(wait, peer=sender) if given is not None and given.stored and given.to == sender else wait
 
     def _excuses(self, s: Situation, sender: Peer, wait: Wait) -> bool:
         """A tensor that is not acknowledged, or a sum that is being made, is no reason to wait for its sender, unless

@@ -20,7 +20,7 @@ def check_commit(world: World, begin: Begin) -> None:
         for peer in group:
             host = next(h for h in world.hosts if h.peer == peer)
             weights = host.compute.weights.get(stage)
-            if not host.alive or base.step == 0 or begin.skipped or weights is None:
+            if peer.id in world.lying or not host.alive or base.step == 0 or begin.skipped or weights is None:
                 continue
             if host.view is None or host.view.lineage.id != begin.lineage:
                 continue

@@ -172,6 +172,7 @@ def check_restart(world: World, view: View) -> None:
     if parent is None:  # its founder chose a view and gave it up at once; everybody in it is in this one
         return
     hosts = [host for host in world.live() if host.peer in parent.members() and not host.paused]
+    hosts = [host for host in hosts if host.peer.id not in world.lying]
     commits = world.ledger.commits.get(parent.lineage.id, {})
     newest = commits[max(commits)] if commits else None
     if view.lineage.order > parent.lineage.order:

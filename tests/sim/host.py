@@ -25,9 +25,9 @@ def as_it_is(history: int) -> int:
 class Host:
     """One life of one node: its participant, its compute process, its links."""
 
-    __slots__ = ("accuses", "agrees", "alive", "cause", "compute", "compute_free", "compute_life", "compute_up",
-                 "copies", "copying", "costs", "forward_seconds", "head", "hides", "hold", "hung", "inbox",
-                 "installing", "known", "lends", "lies", "links", "lost", "next_handle", "participant",
+    __slots__ = ("accuses", "agrees", "alive", "bends", "cause", "compute", "compute_free", "compute_life",
+                 "compute_up", "copies", "copying", "costs", "forward_seconds", "head", "hides", "hold", "hung",
+                 "inbox", "installing", "known", "lends", "lies", "links", "lost", "next_handle", "participant",
                  "paused", "peer", "record_luck", "reducing", "searching", "sees_no_parts", "shelved", "shows",
                  "spins", "stopped", "tensors", "vanished", "view", "view_numbers", "wake_at", "working")  # fmt: skip
 
@@ -40,6 +40,8 @@ class Host:
         self.alive, self.paused, self.vanished, self.hung, self.searching = True, False, False, False, False
         self.lies: Callable[[Gradients], Gradients] | None = None
         """What it gives to sums instead of what it accumulated."""
+        self.bends: Callable[[Gradients], Gradients] | None = None
+        """What it makes of the sum of a piece that it adds up. The sum is the same for all that get it."""
         self.lends: Callable[[int], int] = as_it_is
         """The weights that it lends, instead of those that it has."""
         self.shows: Callable[[Tensor, bool], Tensor] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,8 @@ class _Part:
     life: int
     gradients: Gradients
     commit: str
+    bends: Callable[[Gradients], Gradients] | None = None
+    """What it makes of the sum of its piece."""
     told: tuple[Peer, ...] = ()
     """Who owes it a part, as its core knows."""
 
@@ -55,7 +58,7 @@ class Reductions:
             gradients = host.lies(gradients)
         host.reducing[task.stage] = task
         key = host.compute.lineage, task
-        self._parts.setdefault(key, {})[host.peer.id] = _Part(host, host.compute_life, gradients, commit)
+        self._parts.setdefault(key, {})[host.peer.id] = _Part(host, host.compute_life, gradients, commit, host.bends)
         self.world.at(
             self.world.now + self._while(host, task), self._end, (host, host.compute_life, key, self.world.now)
         )
@@ -68,23 +71,26 @@ class Reductions:
             self.world.answer(host, task, result)
             return
         until = self.world.now + (task.seconds or SHOWN_SECONDS)
-        self._look(host, host.compute_life, task, made, part.host, result, until)
+        self._look(host, host.compute_life, task, made, part, result, until)
 
     def _look(
-        self, host: Host, life: int, task: Weigh, made: Reduce, other: Host, result: Result, until: float
+        self, host: Host, life: int, task: Weigh, made: Reduce, part: _Part, result: Result, until: float
     ) -> None:
-        """Whether the owner of a piece shows its parts, until it does or the time is over."""
-        world = self.world
+        """What the owner of a piece made of it, as soon as it shows its parts, or the time is over. What the accuser
+        was shown a third is shown, too."""
+        world, other = self.world, part.host
         if not self._takes_part(host, life, made):
             return
         claims = host.sees_no_parts and not task.judged
         hides = other.hides is not None and other.hides(host.peer)
-        if self._reaches(other, host) and not (hides or claims):
-            world.answer(host, task, result)
+        accused = task.judged and not task.seconds and part.bends is not None
+        if accused or (self._reaches(other, host) and not (hides or claims)):
+            bent = part.bends is not None and not host.agrees
+            world.answer(host, task, result._replace(value=max(result.value, float(bent))))
         elif world.now >= until:
             world.answer(host, task, result._replace(hidden="it shows nothing"))
         else:
-            world.at(world.now + AGAIN_SECONDS, self._look, (host, life, task, made, other, result, until))
+            world.at(world.now + AGAIN_SECONDS, self._look, (host, life, task, made, part, result, until))
 
     def _weighed(self, host: Host, task: Weigh, made: Reduce, part: _Part) -> Result:
         """Of value 0 where the peer gave what its visits gave when the host did them again, and 1 where it did not; or
@@ -136,6 +142,9 @@ class Reductions:
             if total.keys() & part.gradients.keys():
                 raise Violation("I1", f"{task} adds {sorted(total.keys() & part.gradients.keys())} twice")
             total |= part.gradients
+        for part in givers:
+            assert part is not None
+            total = total if part.bends is None else part.bends(total)
         commits = {part.commit for part in givers if part is not None}
         if len(commits) != 1:
             raise Violation("I1", f"{task} adds gradients of {sorted(commits)}")

@@ -91,6 +91,8 @@ def draw_settings(chance: random.Random, replicas: int = 1) -> Settings:
 class Scenario:
     """The world of one seed, its faults and its watchdog."""
 
+    KIND: type[World] = World
+
     def __init__(self, seed: int, faults: Sequence[str] = SOFT) -> None:
         chance = self.chance = random.Random(f"scenario {seed}")
         groups = random.Random(f"groups {seed}")
@@ -106,6 +108,7 @@ class Scenario:
             cuts = [night.randint(1, self.settings.steps - 2) for _ in range(night.choice([1, 1, 2]))]
         if "notice" in faults:
             self.settings = replace(self.settings, block_state_bytes=1000, head_state_bytes=night.choice([300, 3000]))
+        self.settings = self.shaped(self.settings)
         self.spare = groups.randint(0, (self.settings.replicas - 1) * (self.settings.stages + 1))
         """Peers that are there for second and third holders."""
         self.roomy = groups.random() < 0.25
@@ -115,7 +118,7 @@ class Scenario:
         if self.bereft:
             self.settings = replace(self.settings, omit=True, replicas=1)
             self.spare, self.roomy = 0, False
-        self.world = World(
+        self.world = self.KIND(
             self.settings, seed, delay_max=chance.choice([0.01, 0.03, 0.08]),
             duplicates=chance.choice([0.0, 0.0, 0.01, 0.05]), miss=chance.choice([0.0, 0.0, 0.1]),
             tensor_seconds=chance.choice([0.001, 0.01]), stalls=chance.choice([0.0, 0.0, 0.002, 0.01]),
@@ -132,6 +135,10 @@ class Scenario:
         self.faults.plan([*kinds, *("power" for _ in cuts)], [*commits, *cuts])
         self.last_commit = 0.0
         self.outcome = Outcome(seed)
+
+    def shaped(self, settings: Settings) -> Settings:
+        """The settings as this kind of scenario has them."""
+        return settings
 
     def start(self) -> None:
         """Either everybody at once, who then must agree on one run, or one after the other."""

@@ -20,7 +20,7 @@ from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.step.patience import LEADER_LEASES
 from ftnode.protocol.words import effects as fx
 from ftnode.protocol.words import events as ev
-from ftnode.protocol.words.messages import Begin, Heartbeat, Poisoned, Propose, Share, Wait, Waits
+from ftnode.protocol.words.messages import Begin, Boundary, Heartbeat, Poisoned, Propose, Share, Stored, Wait, Waits
 from ftnode.protocol.words.types import HEAD, Direction, Peer
 from ftnode.protocol.words.view import View
 from tests.sim.compute import Poison
@@ -162,6 +162,37 @@ def without_a_validation(event: ev.Event, decide: traitor.Decide) -> list[fx.Eff
         for effect in decide(event)
         if not (isinstance(effect, fx.Compute) and isinstance(effect.task, fx.Forward) and effect.task.validation)
     ]
+
+
+def keeps_gradients(event: ev.Event, decide: traitor.Decide) -> list[fx.Effect]:
+    """It acknowledges the gradients that it is given, and says that it waits for them."""
+    message = event.message if isinstance(event, ev.Received) else None
+    if not isinstance(event, ev.Received) or not isinstance(message, Boundary) or event.handle is None:
+        return decide(event)
+    if message.direction is Direction.FORWARD:
+        return decide(event)
+    place = message.lineage, message.step, message.attempt, message.microbatch, message.visit, message.direction
+    return [fx.Release((event.handle,)), fx.Send(event.sender, Stored(*place), None)]
+
+
+def keeps_those_of_the_leader() -> None:
+    """Who does so stands beside the leader, and goes."""
+    world = swarm(1)
+    view = seen(world)
+    host = world.by_id[view.holders[-1][0].id]
+    assert view.leader in view.holders[HEAD] and host.peer != view.leader
+    betrays(host, keeps_gradients)
+    goes_on_without(world, host, OWES_SECONDS)
+
+
+def test_who_says_that_it_waits_for_what_it_has_of_the_leader_is_replaced() -> None:
+    keeps_those_of_the_leader()
+
+
+def test_a_leader_that_believes_it_waits_for_itself() -> None:
+    """Without this rule."""
+    with patched((Duty, "_owed", lambda self, s, sender, wait: wait)), pytest.raises(AssertionError):
+        keeps_those_of_the_leader()
 
 
 def slow_from_now_on() -> tuple[int, int]:

@@ -82,6 +82,8 @@ class World:
         """Nobody's compute adds up other gradients than its group."""
         self.liars = False
         """Some peers give to sums what their visits do not give."""
+        self.lying: frozenset[str] = frozenset()
+        """PeerIds of members that lie: what they hold is not looked at."""
         self.losses = 0
         """How often a stage lost all of its holders."""
         self.departures = 0
@@ -229,7 +231,7 @@ class World:
         if participant.view is not host.view:
             self._see_view(host, participant.view)
         for effect in effects:
-            CARRY_OUT[type(effect)](self, host, effect)
+            self.carry_out(host, effect)
             if not host.alive:
                 return
         if len(host.tensors) != participant.holder.tensors:
@@ -246,6 +248,9 @@ class World:
                 raise Violation("I8", f"{host.peer} wakes again and again at {self.now}: {participant.waiting()}")
         else:
             host.spins = 0
+
+    def carry_out(self, host: Host, effect: fx.Effect) -> None:
+        CARRY_OUT[type(effect)](self, host, effect)
 
     def hears(self, host: Host, event: Event) -> bool:
         """Whether the event comes to its participant now. One that is suspended gets it when it goes on."""
@@ -268,7 +273,8 @@ class World:
         if view.number < highest:
             raise Violation("I3", f"{host.peer} goes back from view {highest} to {view.number} of {view.lineage.id}")
         host.view_numbers[view.lineage.id] = view.number
-        if falsely := host.compute.lent_falsely & {*view.stages_of(host.peer)}:
+        counts = host.participant.holder.versions.keys()
+        if falsely := host.compute.lent_falsely & {*view.stages_of(host.peer)} & counts:
             raise Violation("I4", f"{host.peer} holds stages {falsely} with other weights than their lender works with")
         if news:
             check_restart(self, view)
