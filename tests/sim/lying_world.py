@@ -17,7 +17,19 @@ from ftnode.protocol.leader.convictions import liar_of
 from ftnode.protocol.words import effects as fx
 from ftnode.protocol.words import events as ev
 from ftnode.protocol.words.errors import PeerError
-from ftnode.protocol.words.messages import Boundary, Convicted, Message, Poisoned, Seal, Stored, Verdict
+from ftnode.protocol.words.messages import (
+    Boundary,
+    Convicted,
+    Judge,
+    Message,
+    Poisoned,
+    Ready,
+    Seal,
+    Share,
+    Status,
+    Stored,
+    Verdict,
+)
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Attempt, Peer, Version
 from tests.sim.checks import Ledger, Violation
@@ -28,8 +40,8 @@ from tests.sim.seals import WorldSeals, signature_of
 from tests.sim.test_duty import lost_twice
 from tests.sim.world import CARRY_OUT, World
 
-WORDS: Final = (Poisoned, Verdict, Convicted)
-"""Signed by who says them."""
+WORDS: Final = (Convicted, Judge, Poisoned, Ready, Share, Status, Verdict)
+"""Signed by who says them, or with words of others in them that are."""
 AT_ODDS: Final = ("it is at odds with another holder, who says", "its numbers spoilt two steps in a row")
 """Why somebody goes of two, of whom nobody else has seen which is wrong."""
 TABLE_MAX: Final = 700
