@@ -12,7 +12,6 @@ silenced for good, and the others go on for a while. See hostile_world.py for wh
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import sys
 import time
 from collections import Counter
@@ -35,6 +34,7 @@ from tests.sim.host import Host
 from tests.sim.hostile_world import Crash, HostileWorld, Reach
 from tests.sim.scenario import draw_settings
 from tests.sim.seals import signed_by
+from tests.sim.side_by_side import told_of
 
 EVENTS_A_WORLD = 500
 """Hostile messages that arrive in one world; then a run has mostly been spoiled, and another one teaches more."""
@@ -390,13 +390,8 @@ def run_fuzz(
 def run_many(
     seeds: Iterable[int], processes: int = 1, reach: bool = False, kinds: Collection[type] = ()
 ) -> Generator[Fuzzed, None, None]:
-    """Outcomes in the order of their seeds. Processes are forked, so what is patched here is patched there."""
-    one = partial(run_fuzz, reach=reach, kinds=kinds)
-    if processes == 1:
-        yield from map(one, seeds)
-        return
-    with multiprocessing.get_context("fork").Pool(processes) as pool:
-        yield from pool.imap(one, seeds, chunksize=2)
+    """Outcomes in the order of their seeds."""
+    return told_of(seeds, partial(run_fuzz, reach=reach, kinds=kinds), processes, in_order=True)
 
 
 def main() -> int:

@@ -28,9 +28,10 @@ from ftnode.protocol.words.types import Attempt, Handle, Peer, Version
 from ftnode.protocol.words.view import View
 from tests.sim.checks import Ledger, Violation
 from tests.sim.compute import Compute, Tensor
+from tests.sim.forgiving_world import ForgivingWorld
 from tests.sim.host import Host
 from tests.sim.rebuild import Rebuilding
-from tests.sim.world import CARRY_OUT, SPINS_MAX, World
+from tests.sim.world import CARRY_OUT, SPINS_MAX
 
 SECONDS_MAX = 1.0
 """Of processor time, for one event; a usual one takes a ten-thousandth of it."""
@@ -116,7 +117,7 @@ class Reach:
                 self.calls[self._kind, code.co_qualname] += 1
 
 
-class HostileWorld(World):
+class HostileWorld(ForgivingWorld):
     """`hostile`: PeerIds whose messages are not what their cores say. `on_crash` is told of nothing: it raises."""
 
     def __init__(self, settings: Settings, seed: int, reach: Reach | None, **nature: float) -> None:
@@ -129,8 +130,6 @@ class HostileWorld(World):
         """Messages of hostile peers that came to a core, by kind."""
         self.admitted: Counter[str] = Counter()
         """Those among them that admission let in."""
-        self.accidents: Counter[str] = Counter()
-        """What compute processes were asked for in vain, in consequence of lies."""
         self.largest: Counter[str] = Counter()
         """The most entries that a table had, by its name."""
         self.slowest = 0.0
@@ -150,19 +149,11 @@ class HostileWorld(World):
         host.compute = Credulous(str(host.peer), self.settings, self.ledger, self.poisons)
         return host
 
-    def run(self, until: float, stop: Callable[[], bool] | None = None) -> None:
-        """As in any world; what compute processes do of themselves may go wrong."""
-        while self.now < until:
-            try:
-                super().run(until, stop)
-                return
-            except Violation as accident:
-                self._accident(accident)
-
-    def _accident(self, accident: Violation) -> None:
-        if accident.invariant in ("I6", "I8", "core"):
-            raise Crash(str(accident)) from accident
-        self.accidents[accident.invariant] += 1
+    def forgive(self, violation: Violation) -> None:
+        """What compute processes do of themselves may go wrong."""
+        if violation.invariant in ("I6", "I8", "core"):
+            raise Crash(str(violation)) from violation
+        self.accidents[violation.invariant] += 1
 
     # -- lies
 
@@ -232,7 +223,7 @@ class HostileWorld(World):
             try:
                 self._table[type(effect)](self, host, effect)
             except Violation as accident:
-                self._accident(accident)
+                self.forgive(accident)
                 self.at(self.now, self._compute_dies, (host, host.compute_life, str(accident)))
             if not host.alive:
                 break

@@ -12,7 +12,6 @@ the others train on, and no more honest members have gone than SECURITY.md says.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import sys
 import time
 from collections import Counter
@@ -31,6 +30,7 @@ from tests.sim.lying_words import Words
 from tests.sim.lying_world import AT_ODDS, LyingWorld
 from tests.sim.member_lies import KINDS
 from tests.sim.scenario import SOFT, Outcome, Scenario
+from tests.sim.side_by_side import told_of
 
 WORDS: Final = "words"
 """Of the kinds: words about others' work, at any moment."""
@@ -237,12 +237,7 @@ def run_seed(seed: int, kinds: Collection[str] = (), faults: Collection[str] = S
 
 def run_seeds(seeds: Iterable[int], processes: int = 1, kinds: Collection[str] = ()) -> Generator[Told, None, None]:
     """Outcomes as they come, in no order."""
-    one = partial(run_seed, kinds=tuple(kinds))
-    if processes == 1:
-        yield from map(one, seeds)
-        return
-    with multiprocessing.get_context("fork").Pool(processes) as pool:
-        yield from pool.imap_unordered(one, seeds, chunksize=2)
+    return told_of(seeds, partial(run_seed, kinds=tuple(kinds)), processes)
 
 
 def main() -> int:

@@ -7,7 +7,6 @@ and a step is not committed with a liar that somebody honest has found, while ot
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
@@ -34,8 +33,9 @@ from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Attempt, Peer, Version
 from tests.sim.checks import Ledger, Violation
 from tests.sim.compute import Result, Tensor
+from tests.sim.forgiving_world import ForgivingWorld
 from tests.sim.host import Host
-from tests.sim.hostile_world import tables
+from tests.sim.hostile_world import TABLE_MAX, tables
 from tests.sim.seals import WorldSeals, signature_of
 from tests.sim.test_duty import lost_twice
 from tests.sim.world import CARRY_OUT, World
@@ -44,10 +44,7 @@ WORDS: Final = (Convicted, Judge, Poisoned, Ready, Share, Status, Verdict)
 """Signed by who says them, or with words of others in them that are."""
 AT_ODDS: Final = ("it is at odds with another holder, who says", "its numbers spoilt two steps in a row")
 """Why somebody goes of two, of whom nobody else has seen which is wrong."""
-TABLE_MAX: Final = 700
-"""Entries of any table of a participant; a world has less steps."""
 COUNTED_EVERY: Final = 500
-EFFECTS_MAX: Final = 2000
 Path = tuple[Peer, ...]
 
 
@@ -96,7 +93,7 @@ class Unseen(Ledger):
         pass
 
 
-class LyingWorld(World):
+class LyingWorld(ForgivingWorld):
     """`lying`: PeerIds of members that may lie, now or later."""
 
     def __init__(self, settings: Settings, seed: int, **nature: float) -> None:
@@ -105,8 +102,6 @@ class LyingWorld(World):
         self.alike, self.liars = False, True
         self.ways: dict[Peer, list[traitor.Way]] = {}
         """What becomes of the events of a liar, and of what its core wants: each of these, one around the other."""
-        self.accidents = Counter[str]()
-        """What liars' compute processes were asked for in vain."""
         self.removed: list[tuple[str, str]] = []
         """Honest members that a leader let go: PeerId and why."""
         self.convicted: set[str] = set()
@@ -149,17 +144,8 @@ class LyingWorld(World):
 
     # -- what liars do to themselves
 
-    def run(self, until: float, stop: Callable[[], bool] | None = None) -> None:
-        """As in any world; what a liar's compute process cannot do is its own affair."""
-        while self.now < until:
-            try:
-                super().run(until, stop)
-                return
-            except Violation as violation:
-                self._allow(violation)
-
-    def _allow(self, violation: Violation) -> None:
-        """Raises what is said of somebody honest."""
+    def forgive(self, violation: Violation) -> None:
+        """What a liar's compute process cannot do is its own affair. Raises what is said of somebody honest."""
         about = str(violation).split(": ", 1)[1].split()[0]
         if violation.invariant == "core" or about.partition("#")[0] not in self.lying:
             raise violation
@@ -172,7 +158,7 @@ class LyingWorld(World):
         try:
             TABLE[type(effect)](self, host, effect)
         except Violation as violation:
-            self._allow(violation)
+            self.forgive(violation)
             if violation.invariant != "I6":
                 self.at(self.now, self._compute_dies, (host, host.compute_life, str(violation)))
 

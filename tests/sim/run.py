@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import sys
 import time
 from collections import Counter
@@ -11,19 +10,15 @@ from collections.abc import Generator, Iterable, Sequence
 from functools import partial
 
 from tests.sim.scenario import SOFT, Outcome, Scenario, run_seed
+from tests.sim.side_by_side import told_of
 
 REPORT_EVERY = 1000
 """Seeds after which a long run says how far it is."""
 
 
 def run_seeds(seeds: Iterable[int], processes: int, faults: Sequence[str] = SOFT) -> Generator[Outcome, None, None]:
-    """Outcomes as they come, in no order. Processes are forked, so what is patched here is patched there."""
-    one = partial(run_seed, faults=tuple(faults))
-    if processes == 1:
-        yield from map(one, seeds)
-        return
-    with multiprocessing.get_context("fork").Pool(processes) as pool:
-        yield from pool.imap_unordered(one, seeds, chunksize=8)
+    """Outcomes as they come, in no order."""
+    return told_of(seeds, partial(run_seed, faults=tuple(faults)), processes, at_a_time=8)
 
 
 def main() -> int:

@@ -10,9 +10,9 @@ import pytest
 
 from ftnode.protocol.words.types import Peer
 from tests.sim.checks import Violation
+from tests.sim.hostile_world import TABLE_MAX
 from tests.sim.lying_members import ALL, WORDS, LyingMembers, Told, run_seed, run_seeds
 from tests.sim.lying_words import SAID
-from tests.sim.lying_world import TABLE_MAX
 from tests.sim.planted_checks import BUGS
 from tests.tiers import at_night
 
