@@ -96,8 +96,6 @@ class StepWork:
         """PeerId → bytes of tensors and sums of the step that came to us through it."""
         self.accumulated: set[tuple[int, int]] = set()
         self.poison: Poisoned | None = None
-        self._rests_on = frozenset[Peer]()
-        """Who showed us what makes another one a liar, as we said."""
         self._paths: dict[int, Path] = dict(begin.paths)
         self._admissions = Admissions(me, view, begin, settings)
         self.showing = Showing(
@@ -583,23 +581,25 @@ class StepWork:
             effects += [] if isinstance(task, Weigh) else self._go_on_checking()
             effects += self._hides(check.of, task.stage, done.hidden) if done.hidden and check.judge is None else []
             if check.judge is not None and check.over and not check.given_up:
-                effects.append(self._verdict(check.judge, False, "it is what its visits give"))
+                effects += self._ask_first(check, Finding(task, done.value, "it is what its visits give", True), now)
             return effects
         reason = f"what {check.of} {what} is {done.value:.2g} of its size away from what its visits give"
-        finding = Finding(task, done.value, reason)
+        return effects + self._ask_first(check, Finding(task, done.value, reason), now)
+
+    def _ask_first(self, check: Check, finding: Finding, now: float) -> list[Effect]:
         question = check.question(finding, now)
-        return [*effects, *(self._found(check, finding) if question is None else [question])]
+        return self._found(check, finding) if question is None else [question]
 
     def _found(self, check: Check, finding: Finding) -> list[Effect]:
-        """Whom we check has not shown that it was given anything else than we were shown."""
+        """Who was asked has not shown that it knows anything else than we were shown."""
         if check.trial:
             check.refuted, check.distance = finding.reason, finding.distance
             return self._stop_checking(finding.reason)
         if check.judge is not None:
-            return self._stop_checking(finding.reason, guilty=True)
+            return self._stop_checking(finding.reason, guilty=not finding.agrees)
         self.give_up(finding.reason, finding.task.stage, finding.microbatch, check.of, finding.distance)
         assert self.poison is not None
-        self._rests_on = check.shown_by
+        self.showing.shown = check.shown
         return [*self._stop_checking(finding.reason), Send(self.view.leader, self.poison, None)]
 
     def _hides(self, peer: Peer, stage: int, why: str) -> list[Effect]:
@@ -622,7 +622,7 @@ class StepWork:
         return effects
 
     def on_given(self, sender: Peer, given: WasGiven) -> list[Effect]:
-        """Whom we check answers what it was given; or one of a group shows by whose word it has what we have."""
+        """Who was asked answers what it knows; or one of a group shows by whose word it has what we have."""
         if any(word.of_path for word in given.other):
             fresh = (given.step, given.attempt) == (self.begin.step, self.begin.attempt)
             return self._look_at_paths(given.other) if fresh else []
@@ -634,7 +634,7 @@ class StepWork:
 
     def disbelieve(self, liar: Peer) -> None:
         """It shows other tensors than it gave: what we said of another one may be due to that."""
-        if self.poison is not None and self.poison.distance and liar in self._rests_on:
+        if self.poison is not None and self.poison.distance and liar in self.showing.shown.makers:
             self.poison = None
 
     def _deceived(self, check: Check, proof: tuple[SealedTensor, ...]) -> list[Effect]:

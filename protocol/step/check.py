@@ -126,11 +126,12 @@ class Check:
         self.judged = False
         """Of a trial: what follows from it has been done."""
         self.finding: Finding | None = None
-        """What differs, while the peer is asked what it was given."""
+        """What differs, while the peer is asked what it was given; of a judge's check also that nothing does, while the
+        accuser is asked what it was shown."""
         self.deceived = False
         """Somebody showed another tensor than it gave: nothing is known of whom we check."""
         self._question: Send | None = None
-        self._shown = SealedTensors()
+        self.shown = SealedTensors()
         """What it was given, as others show it."""
         self._compared = 0
         """Blocks that were done again."""
@@ -250,7 +251,7 @@ class Check:
         key = key_of(boundary)
         block = next(block for block, tensors in self._open.items() if key in tensors)
         if key in self._inputs(block):
-            self._shown.add(boundary)
+            self.shown.add(boundary)
         self._holds.hold(CHECK, key, handle)
         self._open[block][key] = handle
         return self._recounts(block)
@@ -272,8 +273,8 @@ class Check:
         return effects, tasks
 
     def ask_again(self) -> list[Effect]:
-        """Of donors, which may be far away: for what had not been made when we asked. Of whom we check, whether it was
-        given what others show."""
+        """Of donors, which may be far away: for what had not been made when we asked. Of whom `question` asks, whether
+        it knows what others show."""
         if self.finding is not None:
             return [self._question] if self._question is not None else []
         if self.rebuilt < 0:
@@ -294,29 +295,28 @@ class Check:
         return self._holds.let_go(CHECK, self._open.pop(block, {}))
 
     def question(self, finding: Finding, now: float) -> Send | None:
-        """Before the peer is told to lie: was it given what others show? None: nobody showed anything."""
+        """Before one is told to lie it is asked whether it knows what others show: whom we check, whether it was given
+        that; where we agree with it, who accused it, whether it was shown that. None: nobody showed anything."""
         task = finding.task
         block = Block(task.microbatch, task.visit, task.visits[-1]) if isinstance(task, Recount) else None
-        named = self._shown.named(self._inputs(block) if block is not None else None)
+        named = self.shown.named(None if block is None or finding.agrees else self._inputs(block))
         if not named:
             return None
-        begin = self.begin
+        begin, to = self.begin, self.of
+        if finding.agrees:
+            assert self.judge is not None
+            to = self.judge.accuser
         show = Show(begin.lineage, self.view.number, begin.step, begin.attempt, (), (), named)
-        self.finding, self._moved, self._question = finding, now, Send(self.of, show, None)
+        self.finding, self._moved, self._question = finding, now, Send(to, show, None)
         return self._question
 
     def answered(self, sender: Peer, given: WasGiven) -> tuple[SealedTensor, ...] | None:
-        """The peer says what it was given: two tensors that somebody signed for one place, or none. None: it was not
+        """Who was asked says what it knows: two tensors that somebody signed for one place, or none. None: it was not
         asked."""
-        begin, asked = self.begin, self.finding is not None and sender == self.of
+        begin, asked = self.begin, self._question is not None and sender == self._question.to
         if not asked or (given.view, given.step, given.attempt) != (self.view.number, begin.step, begin.attempt):
             return None
-        return self._shown.contradiction(given.other)
-
-    @property
-    def shown_by(self) -> frozenset[Peer]:
-        """Who showed what the peer was given."""
-        return self._shown.makers
+        return self.shown.contradiction(given.other)
 
     def to_weigh(self, reduced: Iterable[int]) -> list[Task]:
         """Of the stages whose sums are made, once all is done again."""

@@ -3,7 +3,8 @@
 Who did a visit is told to have lied when something else comes out of what others show that it was given. One of these
 may have shown another tensor than it gave. So before anybody says so the accused is asked: it names a tensor that it
 was given, with its maker's signature, and that is another one than was shown. Two signatures of one peer for one place
-prove who lies, whoever shows them. Who has none is judged by what was shown.
+prove who lies, whoever shows them. Who has none is judged by what was shown. A third that sees no lie asks the accuser
+in the same way, which may have been shown another tensor than the third.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ Named = tuple[int, int, Direction, str]
 
 
 class Finding(NamedTuple):
-    """What a peer passed on, or gave to a sum, is not what its visits give."""
+    """What a peer passed on, or gave to a sum, is not what its visits give; or, where a third `agrees`, it is."""
 
     task: Recount | Weigh
     distance: float
     reason: str
+    agrees: bool = False
 
     @property
     def microbatch(self) -> int:

@@ -1,7 +1,7 @@
 """What one peer shows of an attempt's tensors to those who do a visit of others again (rules 42, 48 and 50).
 
 It shows what it made, which it keeps to send it again, and what was made for it. And it says whether it was given what
-others show of that.
+others show of that, and, when it has accused somebody, whether it was shown what they were.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ class Showing:
         """Who was shown what, or will be, and how often."""
         self._given = SealedTensors()
         """What others made for us."""
+        self.shown = SealedTensors()
+        """What others showed us, by which we told somebody to lie."""
         self._answered = Counter[Peer]()
         """Whom we told what we were given, and how often."""
         self._curious: dict[TensorKey, list[Peer]] = {}
@@ -79,11 +81,16 @@ class Showing:
         return effects
 
     def _tell_given(self, sender: Peer, show: Show) -> list[Effect]:
-        """Whether we were given what others showed the sender, who does our visits again."""
+        """Whether we were given what others showed the sender, who does our visits again; or, where it does the visits
+        of whom we accused, were shown that."""
         self._answered[sender] += 1
         if self._answered[sender] > ANSWERS_MAX:
             return []
-        other = self._given.other(show.given, lambda key: self._does_again(sender, key[0], key[1]))
+
+        def may_see(key: TensorKey) -> bool:
+            return self._does_again(sender, key[0], key[1])
+
+        other = self._given.other(show.given, may_see) or self.shown.other(show.given, may_see)
         return [Send(sender, WasGiven(show.lineage, show.view, show.step, show.attempt, other), None)]
 
     def _shows_again(self, peer: Peer, key: TensorKey) -> bool:

@@ -44,8 +44,8 @@ class Host:
         """What it makes of the sum of a piece that it adds up. The sum is the same for all that get it."""
         self.lends: Callable[[int], int] = as_it_is
         """The weights that it lends, instead of those that it has."""
-        self.shows: Callable[[Tensor, bool], Tensor] | None = None
-        """What it shows others instead of a tensor that it made, or got; whether it made it."""
+        self.shows: Callable[[Tensor, bool, Peer], Tensor] | None = None
+        """What it shows others instead of a tensor that it made, or got; whether it made it, and to whom."""
         self.hides: Callable[[Peer], bool] | None = None
         """Whom it does not show the parts that it made its piece of a sum of."""
         self.sees_no_parts = False

@@ -188,6 +188,17 @@ class LyingMembers(Scenario):
         asked = PATIENCE_LEASES * s.lease_seconds + s.shown_seconds
         return super().bound_seconds() + asked + s.task_seconds + s.install_seconds
 
+    def rightly_halted(self) -> str:
+        """Nor is it defended against most of those who vote, of whom some may only have a disk that lies."""
+        liars = self.world.lying | self.world.disks.liars
+        for host in self.world.live():
+            view = host.view
+            if view is None or view.leader != host.peer or host.peer.id not in liars:
+                continue
+            if 2 * sum(voter.id in liars for voter in view.voters) > len(view.voters):
+                return "most of those who vote lie"
+        return super().rightly_halted()
+
     def has_exact(self, stage: int, version: Version) -> bool:
         """By the word of somebody who is not known to lie."""
         honest = [host for host in self.world.live() if host.peer.id not in self.world.lying]

@@ -13,6 +13,7 @@ from ftnode.protocol.step.check import shown_of
 from ftnode.protocol.words import effects as fx
 from ftnode.protocol.words import events as ev
 from ftnode.protocol.words import messages as ms
+from ftnode.protocol.words.types import Peer
 from tests.sim.compute import Gradients, Tensor, as_made
 from tests.sim.forking import Forking
 from tests.sim.host import Host, as_it_is
@@ -132,7 +133,7 @@ def shows_others(world: LyingWorld, host: Host, chance: Random) -> End:
     """Other tensors than it made, or than it got, to who does others' visits again."""
     which = chance.choice([(True,), (False,), (True, False)])
 
-    def shows(tensor: Tensor, own: bool) -> Tensor:
+    def shows(tensor: Tensor, own: bool, _to: Peer) -> Tensor:
         return tensor._replace(chain=~tensor.chain) if own in which else tensor
 
     return _sets(host, shows=shows)

@@ -9,8 +9,11 @@ import pytest
 
 from ftnode.protocol.leader.convictions import Convictions
 from ftnode.protocol.step.check import Check
+from ftnode.protocol.step.sealed_tensors import Finding
 from ftnode.protocol.step.showing import Showing
+from ftnode.protocol.words.effects import Send
 from ftnode.protocol.words.messages import Seal
+from ftnode.protocol.words.types import Peer
 from tests.sim.compute import Tensor
 from tests.sim.host import Host
 from tests.sim.planted import patched
@@ -39,7 +42,7 @@ def shows_others(made: bool, replicas: int, seed: int = 1) -> tuple[World, Host]
     """Somebody shows another tensor than it gave (`made`) or than it got."""
     world = swarm(seed, replicas, checks=1.0)
     host = beside(world)
-    host.shows = lambda tensor, own: another(tensor) if own is made else tensor
+    host.shows = lambda tensor, own, to: another(tensor) if own is made else tensor
     world.liars = True
     world.notes.clear()
     return world, host
@@ -97,6 +100,40 @@ def test_a_third_asks_as_well() -> None:
         world, host = shows_others(True, 3)
         assert {*gone_after(world, host)} == {str(host.peer)}
     assert any(" case: " in note for note in world.notes)
+
+
+def go_over_a_broken_line(thirds_ask: bool) -> tuple[set[str], Host, Peer]:
+    """Who goes where the first that is shown another tensor than was given is the only one, and where its question does
+    not arrive at whom it checks: it says at once that this one lies."""
+    world, host = shows_others(True, 3)
+    tricked, asks = list[Peer](), Check.question
+
+    def shows(tensor: Tensor, own: bool, to: Peer) -> Tensor:
+        if own and not tricked and to != seen(world).leader:
+            tricked.append(to)
+        return another(tensor) if own and to in tricked else tensor
+
+    def question(self: Check, finding: Finding, now: float) -> Send | None:
+        arrives = thirds_ask if finding.agrees else self.me not in tricked or self.judge is not None
+        return asks(self, finding, now) if arrives else None
+
+    host.shows = shows
+    with patched((Check, "question", question)):
+        gone = {*gone_after(world, host)}
+    assert any(" case: " in note for note in world.notes)
+    return gone, host, tricked[0]
+
+
+def test_a_third_that_sees_no_lie_asks_who_said_so() -> None:
+    """What it was shown is another tensor than the third was."""
+    gone, host, _ = go_over_a_broken_line(thirds_ask=True)
+    assert gone == {str(host.peer)}
+
+
+def test_planted_who_said_so_is_not_asked_what_it_was_shown() -> None:
+    """Then it goes itself, and is honest."""
+    gone, _, tricked = go_over_a_broken_line(thirds_ask=False)
+    assert str(tricked) in gone
 
 
 def does_not_sign(world: World, host: Host) -> None:

@@ -311,7 +311,7 @@ class World:
             self.log(f"{self.now:9.3f} {host.peer} -> {effect.to} {message}")
         if type(message) is Boundary and tensor is not None:
             if host.shows is not None and effect.to != message.path[message.visit]:
-                tensor = host.shows(tensor, message.seal is None)
+                tensor = host.shows(tensor, message.seal is None, effect.to)
             message = self.seals.sealed_tensor(host.peer, message, tensor)
         self.network.send(host, effect.to, self.seals.sealed(host.peer, message), tensor)
 
