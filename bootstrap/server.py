@@ -35,6 +35,7 @@ from ftnode.node.links.p2pd import P2pd, P2pdError, unanswered
 from ftnode.node.links.punch import PUNCH_PROTOCOL, Puncher
 from ftnode.node.links.reachability import DIRECT, Reach
 from ftnode.node.links.relaying import Relaying
+from ftnode.node.machine.child_processes import raise_files_limit
 from ftnode.node.owner.join_options import Running, forget_running
 from ftnode.node.owner.limits import NO_LIMITS, Limits
 from ftnode.node.owner.line_limits import bandwidth_of
@@ -84,6 +85,7 @@ class Wishes:
 def run(wishes: Wishes, say: Callable[[str], None] = _print_now) -> int:
     """Serve until Ctrl-C, SIGTERM or, without nohup, the end of its terminal; 0 then. Raises UserError when it cannot
     start or its p2pd dies."""
+    raise_files_limit()
     identity = take_identity(wishes.home, BOOTSTRAP_NAME)
     forget_running(wishes.home, identity.peer_id)  # of who had it before and was killed
     try:

@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import socket
+import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable
@@ -23,7 +24,7 @@ import trio
 
 from ftnode.node.compute.config import ComputeConfig
 from ftnode.node.links.side_messages import read_frame
-from ftnode.node.machine.child_processes import start_child, stop_child, thread_environment
+from ftnode.node.machine.child_processes import kill_child, start_linked, thread_environment
 from ftnode.node.machine.gradient_memory import GradientMemory
 from ftnode.node.machine.snapshot_memory import SnapshotMemory
 from ftnode.node.machine.tensor_slots import Arena
@@ -155,28 +156,10 @@ class ComputeProcess:
 
     async def _live(self) -> tuple[str, bool]:
         """One process from start to end: why it ended, and whether it ever worked."""
-        ours, theirs = socket.socketpair()
-        argv = [
-            sys.executable, "-m", PROGRAM, "--socket-fd", str(theirs.fileno()), "--arena-fd",
-            str(self._arena.descriptor),
-        ]  # fmt: skip
-        descriptors = [theirs.fileno(), self._arena.descriptor]
-        if self._gradients is not None:
-            argv += ["--gradients-fd", str(self._gradients.descriptor)]
-            descriptors.append(self._gradients.descriptor)
-        if self._snapshots is not None:
-            argv += ["--snapshots-fd", str(self._snapshots.descriptor)]
-            descriptors.append(self._snapshots.descriptor)
         try:
-            child = start_child(
-                argv, log=self._log_path, pass_fds=descriptors, own_session=True,
-                environment=thread_environment(self.config.threads),
-            )  # fmt: skip
-        except OSError as error:  # as for want of memory, or of processes that this user may have
-            ours.close()
+            child, ours = self._start()
+        except OSError as error:  # as for want of memory, of descriptors, or of processes that this user may have
             return f"it cannot be started: {error.strerror}", False
-        finally:
-            theirs.close()
         self.pid = child.pid
         reason, worked = "restarted", False
         try:
@@ -184,15 +167,26 @@ class ComputeProcess:
                 async with trio.SocketStream(trio.socket.from_stdlib_socket(ours)) as stream:
                     reason, worked = await self._talk(stream)
         finally:
+            worked = worked or self._up
             self._up = self._frozen = False
-            child.kill()
-            status = stop_child(child)
+            status = await kill_child(child)
             self._outgoing.clear()
             self._visits.clear()
             pending, self._pending = self._pending, {}
             for answer in pending.values():
                 answer(ComputeError("lost", f"the compute process ended ({reason})"))
         return f"{reason} (exit status {status})", worked
+
+    def _start(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        """Raises OSError."""
+        memories = {"--arena-fd": self._arena, "--gradients-fd": self._gradients, "--snapshots-fd": self._snapshots}
+        descriptors = {name: memory.descriptor for name, memory in memories.items() if memory is not None}
+        passed = [text for name, number in descriptors.items() for text in (name, str(number))]
+        return start_linked(
+            lambda number: [sys.executable, "-m", PROGRAM, "--socket-fd", str(number), *passed],
+            log=self._log_path, pass_fds=[*descriptors.values()], own_session=True,
+            environment=thread_environment(self.config.threads),
+        )  # fmt: skip
 
     async def _talk(self, stream: trio.SocketStream) -> tuple[str, bool]:
         seconds = START_SECONDS + self.config.compiled * COMPILE_SECONDS

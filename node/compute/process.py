@@ -109,9 +109,10 @@ def serve(
         _log.exception("cannot start")
         send(link, {"error": _failure(backend, error, stage=-1)})
         return 1
-    worker = Worker(backend)
+    worker, more = Worker(backend), select.poll()
+    more.register(link, select.POLLIN)
     while True:
-        if worker.unread and not select.select([link], [], [], 0)[0]:
+        if worker.unread and not more.poll(0):
             answers = worker.finish()
         elif (command := receive(link)) is not None:
             answers = worker.take(command)

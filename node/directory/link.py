@@ -9,7 +9,6 @@ standing in the directory, where anybody can write.
 from __future__ import annotations
 
 import logging
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -22,7 +21,7 @@ import trio
 
 from ftnode.node.links.addresses import PeerAddress, is_dialable
 from ftnode.node.links.side_messages import read_frame
-from ftnode.node.machine.child_processes import child_ended, start_child, thread_environment
+from ftnode.node.machine.child_processes import child_ended, kill_child, start_linked, thread_environment
 from ftnode.protocol.wire.length_prefix import framed
 from ftnode.protocol.words.errors import FtnodeError, PeerError
 
@@ -206,26 +205,21 @@ class DirectoryLink:
 
     async def _live_once(self) -> str:
         """One life of the process; returns why it ended."""
-        ours, theirs = socket.socketpair()
         try:
-            process = start_child(
-                [*self._command, str(theirs.fileno()), self._dialer.control_maddr],
+            process, ours = start_linked(
+                lambda number: [*self._command, str(number), self._dialer.control_maddr],
                 log=self._log_path,
-                pass_fds=(theirs.fileno(),),
                 environment={"HIVEMIND_LOGLEVEL": "WARNING", **thread_environment(1)},
             )
         except OSError as error:
-            ours.close()
             return f"the directory process cannot be started: {error.strerror}"
-        finally:
-            theirs.close()
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
         try:
             return await self._attend(process, stream)
         finally:
             self._down()
             stream.socket.close()
-            _end(process)
+            await kill_child(process)  # it has nothing to save: what it stored, others have too
 
     async def _attend(self, process: subprocess.Popen[bytes], stream: trio.SocketStream) -> str:
         try:
@@ -271,10 +265,3 @@ async def _read(stream: trio.SocketStream) -> dict[str, Any]:
     if not isinstance(frame, dict):
         raise ValueError("a frame that is no map")
     return frame
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """It has nothing to save: what it stored, others have too."""
-    if process.poll() is None:
-        process.kill()
-    process.wait()

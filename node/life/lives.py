@@ -25,6 +25,7 @@ from ftnode.node.links.dead_connections import PING_PROTOCOL, SEEN_PROTOCOL
 from ftnode.node.links.dial_back import KNOCK_PROTOCOL
 from ftnode.node.links.p2pd import P2pd, P2pdError, unanswered
 from ftnode.node.links.punch import PUNCH_PROTOCOL
+from ftnode.node.machine.child_processes import raise_files_limit
 from ftnode.node.manifests.exchange import MANIFEST_PROTOCOL
 from ftnode.node.manifests.joining import admitted, newest_kept
 from ftnode.node.owner.announcements import Speaking
@@ -58,6 +59,7 @@ URGENT = (STEP_PROTOCOL, KNOCK_PROTOCOL, WHO_PROTOCOL, MANIFEST_PROTOCOL, PUNCH_
 
 def run(config: JoinConfig) -> int:
     """Be a node until Ctrl-C, SIGTERM or an error. 0 after a clean leave. Raises UserError."""
+    raise_files_limit()
     try:
         config.log_directory.mkdir(parents=True, exist_ok=True)
         in_use = hold(config.log_directory)

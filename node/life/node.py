@@ -71,6 +71,7 @@ from ftnode.node.owner.announcements import (
 )
 from ftnode.node.owner.join_options import JoinConfig, Running
 from ftnode.node.owner.left_note import note_left, told
+from ftnode.node.owner.limits import ALL_OF_IT
 from ftnode.node.owner.offer import offer_of
 from ftnode.node.owner.running_note import RunningNote
 from ftnode.node.reduction.part_seals import PartSeals
@@ -618,7 +619,8 @@ class Node:
         for text, fields in offer.lines:
             self.speaking.say("offer", text, **fields)
         if offer.too_small and not self._offered:
-            self._fail(UserError(f"{offer.too_small}; free some, give more (--vram), or choose a smaller run", 69))
+            error = f"{offer.too_small}; free some, give more (--vram), or choose a smaller run"
+            self._fail(UserError(error, self._no_room_code))
             return
         self._offered = True
         if slow := too_slow(self.config.manifest, self.config.limits.up, fitting, head, self.config.hand_over_seconds):
@@ -637,7 +639,12 @@ class Node:
         self.driver.compute_lost(reason)
         if self.compute.refusal:  # it would say so again and again
             cause = f"cannot compute on {self.config.device}: {self.compute.refusal}"
-            self._fail(UserError(f"{cause}; choose another --device or --vram", 69))
+            self._fail(UserError(f"{cause}; choose another --device or --vram", self._no_room_code))
+
+    @property
+    def _no_room_code(self) -> int:
+        """Others may use the memory only for now. Where the owner named a limit, that has to change first."""
+        return 69 if self.config.limits.memory == ALL_OF_IT else 78
 
     def status(self) -> SwarmStatus:
         """For watchers."""

@@ -9,15 +9,18 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
+import resource
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from socket import socket, socketpair
+from typing import Any
 
 from ftnode.protocol.words.errors import LocalError
 
@@ -27,6 +30,11 @@ PR_SET_PDEATHSIG = 1
 """From linux/prctl.h."""
 STOP_SECONDS = 2.0
 """A child that ignores SIGTERM for this long is killed."""
+FILES_MAX = 16384
+"""Descriptors that a node needs at most: two for each stream and each link, of which a service may have 1,024 only."""
+GONE_SECONDS = 30.0
+"""A killed child is left to itself after so long. The kernel takes a quarter of a second for each GB of its memory; one
+that waits inside a driver may never end."""
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "RAYON_NUM_THREADS",
@@ -49,6 +57,15 @@ class Order:
 
 starter: Callable[[Order], subprocess.Popen[bytes] | None] | None = None
 """Another way to start a child, which may decline. Only the lab's tests set it (lab/swarms/template.py)."""
+
+
+def raise_files_limit() -> None:
+    """Have as many descriptors as a node can need, as far as the system allows. Children inherit it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, FILES_MAX)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with suppress(OSError, ValueError):  # macOS allows fewer than it says
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def start_child(
@@ -74,6 +91,21 @@ def start_child(
         return (starter(order) if starter else None) or _start(order)
     finally:
         os.close(output)
+
+
+def start_linked(
+    argv_to: Callable[[int], Sequence[str]], *, pass_fds: Sequence[int] = (), **how: Any
+) -> tuple[subprocess.Popen[bytes], socket]:
+    """Start a child with one end of a socket pair; it and the other end. `argv_to`: with the number that the child's
+    end has there. The rest as of `start_child`, also what it raises."""
+    ours, theirs = socketpair()
+    try:
+        with theirs:
+            child = start_child(argv_to(theirs.fileno()), pass_fds=(theirs.fileno(), *pass_fds), **how)
+    except BaseException:
+        ours.close()
+        raise
+    return child, ours
 
 
 def _start(order: Order) -> subprocess.Popen[bytes]:
@@ -125,6 +157,20 @@ def stop_child(process: subprocess.Popen[bytes], seconds: float = STOP_SECONDS) 
         except subprocess.TimeoutExpired:
             process.kill()
     return process.wait()
+
+
+async def kill_child(process: subprocess.Popen[bytes], seconds: float = GONE_SECONDS) -> int | None:
+    """Kill a child, and wait on trio until it has ended, also when cancelled; its exit status. None: it has not ended
+    within `seconds`, and is left to itself."""
+    import trio
+
+    process.kill()
+    with trio.CancelScope(deadline=trio.current_time() + seconds, shield=True):
+        return await child_ended(process)
+    logger.warning(
+        "process %d was killed and has not ended for %g s: it may wait inside a driver", process.pid, seconds
+    )
+    return None
 
 
 def is_running(pid: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ from typing import Any
 import pytest
 import trio
 
-from ftnode.node.compute import client
 from ftnode.node.compute.client import ComputeProcess
+from ftnode.node.machine import child_processes
 from ftnode.node.machine.child_processes import start_child
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.node.ports import ComputeError
@@ -131,7 +132,13 @@ def test_a_machine_that_cannot_start_a_process_is_asked_again(monkeypatch: pytes
     lost: list[str] = []
     up = trio.Event()
     failures = [OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))]
+    no_descriptors = [OSError(errno.EMFILE, os.strerror(errno.EMFILE))]
     sockets: list[int] = []
+
+    def pair() -> Any:
+        if no_descriptors:
+            raise no_descriptors.pop()
+        return socket.socketpair()
 
     def start(argv: list[str], **given: Any) -> Any:
         sockets.append(given["pass_fds"][0])
@@ -147,7 +154,27 @@ def test_a_machine_that_cannot_start_a_process_is_asked_again(monkeypatch: pytes
                 await up.wait()
             nursery.cancel_scope.cancel()
 
-    monkeypatch.setattr(client, "start_child", start)
+    monkeypatch.setattr(child_processes, "start_child", start)
+    monkeypatch.setattr(child_processes, "socketpair", pair)
     trio.run(scenario)
-    assert [reason.partition(":")[0] for reason in lost] == ["it cannot be started"] * 2
+    assert [reason.partition(":")[0] for reason in lost] == ["it cannot be started"] * 3
     assert len(set(sockets)) == 1, "the sockets of a failed start are closed"
+
+
+def test_one_that_worked_and_is_restarted_is_no_failed_start() -> None:
+    """Else the pause before the next one would double each time."""
+    config = replace(CONFIG, backend="paced")
+    arena = Arena(config.slot_bytes, config.slots)
+    process: ComputeProcess
+
+    def ready(report: dict[str, Any]) -> None:
+        process.restart("to see what follows")
+
+    process = ComputeProcess(config, arena, ready, lambda reason: None, lambda stage, reason: None)
+
+    async def scenario() -> tuple[str, bool]:
+        with trio.fail_after(60):
+            return await process._live()
+
+    reason, worked = trio.run(scenario)
+    assert reason.startswith("restarted") and worked

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import logging
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -20,9 +22,10 @@ import torch
 
 from ftnode.models import llama
 from ftnode.models.config import ModelConfig
+from ftnode.node.compute import process as compute_process
 from ftnode.node.compute.config import ComputeConfig, config_from_dict
 from ftnode.node.compute.exports import EXPORTS_MAX, Exports
-from ftnode.node.compute.process import receive, send, serve
+from ftnode.node.compute.process import Worker, receive, send, serve
 from ftnode.node.compute.state_shape import gradient_numbers
 from ftnode.node.compute.torch_backend import TorchStages
 from ftnode.node.machine.gradient_memory import GradientMemory
@@ -514,3 +517,31 @@ def test_a_process_whose_card_is_of_no_use_to_it_any_more_ends(
         answer = receive(ours)
         assert answer is not None and answer["error"]["kind"] == "lost"
         assert served.result(60) == 1 and calls == [torch.device("cuda:1")]
+
+
+@pytest.mark.skipif(resource.getrlimit(resource.RLIMIT_NOFILE)[1] <= 1200, reason="no descriptor is above 1,023")
+def test_a_process_whose_link_has_a_high_number_sees_whether_more_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node may have many descriptors, and the link has the same number in the process."""
+
+    class Unread(Worker):
+        unread = True  # type: ignore[assignment]
+
+        def finish(self) -> list[dict[str, Any]]:
+            self.over = True
+            return [{"id": 7}]
+
+    monkeypatch.setattr(compute_process, "Worker", Unread)
+    config = replace(CONFIG, backend="paced")
+    arena = Arena(config.slot_bytes, config.slots)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(before[0], 1200), before[1]))
+    ours, theirs = socket.socketpair()
+    try:
+        high = socket.socket(fileno=fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, 1024))
+        with ThreadPoolExecutor(1) as pool, ours, theirs, high:
+            served = pool.submit(serve, high, os.dup(arena.descriptor))
+            send(ours, {"config": config.to_dict()})
+            assert "ready" in (receive(ours) or {})
+            assert served.result(60) == 1 and receive(ours) == {"id": 7}
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

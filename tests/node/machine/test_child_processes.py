@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
 from ftnode.node.machine import child_processes
-from ftnode.node.machine.child_processes import child_ended, start_child, stop_child
+from ftnode.node.machine.child_processes import child_ended, kill_child, start_child, stop_child
 from ftnode.protocol.words.errors import LocalError
 
 SLEEPER = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]
@@ -94,3 +95,47 @@ def test_only_the_main_thread_may_start_children() -> None:
     thread.start()
     thread.join()
     assert len(errors) == 1
+
+
+def test_others_go_on_while_a_killed_child_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With much memory that takes the kernel seconds. It is waited for also by who is cancelled."""
+    ended, child = trio.Event(), start_child(SLEEPER)
+
+    async def in_time(process: object) -> int:
+        await ended.wait()
+        return await child_ended(child)
+
+    async def scenario() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(end)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+            ended.set()
+
+    async def end() -> None:
+        found.append(await kill_child(child))
+
+    found: list[int | None] = []
+    monkeypatch.setattr(child_processes, "child_ended", in_time)
+    trio.run(scenario)
+    assert found == [-signal.SIGKILL]
+
+
+def test_a_killed_child_that_does_not_end_is_left() -> None:
+    child = start_child(SLEEPER)
+    assert trio.run(kill_child, child, 0.0) is None
+    assert child.wait(60) == -signal.SIGKILL
+
+
+def test_a_node_has_more_descriptors_than_a_service_is_given() -> None:
+    code = """if True:
+        import resource
+        from ftnode.node.machine.child_processes import raise_files_limit
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, min(4096, hard)))
+        raise_files_limit()
+        print(resource.getrlimit(resource.RLIMIT_NOFILE))
+    """
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    soft, hard = (int(each) for each in found.strip(" ()\n").split(","))
+    assert soft == hard > 256
