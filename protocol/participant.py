@@ -348,8 +348,8 @@ class Participant:
         known = self.contacts_of(self.view.members())
         told = self.leader.told_step(s) if self.leader is not None else 0
         proof, between = proofs.of(self.view), proofs.between(since, self.view)
-        start = self.view.lineage.start
-        roll = self.holder.rolls.of(start) or self.memory.roll_of(start)
+        lineage = self.view.lineage
+        roll = self.memory.roll_of(lineage.start) or self.holder.rolls.speaks_for(lineage)
         return ms.Certificate(self.view, self.following.vouches(s), known, told, proof, between, roll)
 
     def contacts_of(self, peers: Sequence[Peer]) -> tuple[ms.Contact, ...]:

@@ -28,7 +28,7 @@ from ftnode.protocol.words.messages import Begin, Commit, Convicted, Heartbeat, 
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import NO_ORDER, Copied, Peer, RollbackOrder, Snapshot, Version
-from ftnode.protocol.words.view import View
+from ftnode.protocol.words.view import Lineage, View
 
 # -- questions that roles ask of each other
 
@@ -103,9 +103,11 @@ class Own(Protocol):
         """Those on our disk, in the order in which they were kept."""
         ...
 
-    def disbelieves(self, start: Version | None, shown: Roll | None, present: Collection[str]) -> bool:
-        """Whether a lineage may not go on from snapshots of this version, with the roll that is shown for it, where
-        these PeerIds are about."""
+    def disbelieves(
+        self, lineage: Lineage, shown: Roll | None, present: Collection[str], tellers: Collection[str]
+    ) -> bool:
+        """Whether a lineage may not go on from the snapshots that it goes on from, with the roll that is shown for it,
+        where these PeerIds are about, and these tell of such snapshots."""
         ...
 
 

@@ -157,9 +157,11 @@ class Holder:
     def rolls_kept(self) -> tuple[Roll, ...]:
         return self.rolls.kept
 
-    def disbelieves(self, start: Version | None, shown: Roll | None, present: Collection[str]) -> bool:
-        """Whether a lineage may not go on from snapshots of this version, with the roll that is shown for it."""
-        return self.rolls.doubts(start, shown, self.disk.told(), present)
+    def disbelieves(
+        self, lineage: Lineage, shown: Roll | None, present: Collection[str], tellers: Collection[str]
+    ) -> bool:
+        """Whether a lineage may not go on from the snapshots that it goes on from, with the roll that is shown."""
+        return self.rolls.doubts(lineage, shown, self.disk.told(), present, tellers)
 
     @property
     def tensors(self) -> int:
@@ -276,8 +278,10 @@ class Holder:
         if not (s.member or self.learning) or (set(was) - set(s.mine) and not self._handed_over(s, was)):
             self._stop_work(s, out)
         ours = {*s.mine, *was, *self.learning}
-        if s.mine:
+        given_up = self.given_up
+        if s.mine or (given_up is not None and given_up.lineage.id == lineage.id):  # we go by it again, further on
             self._forget_given_up(out)
+        if s.mine:
             # what nobody holds may be needed exactly, and is in nobody's way
             for stage in [stage for stage in self.versions if stage not in ours and view.holders[stage]]:
                 self._forget(out, stage)

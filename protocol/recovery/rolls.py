@@ -20,7 +20,7 @@ from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.words.effects import KeepRoll
 from ftnode.protocol.words.messages import Roll, Rolled, Saved, Signed
 from ftnode.protocol.words.types import Peer, RollbackOrder, Snapshot, Version
-from ftnode.protocol.words.view import View
+from ftnode.protocol.words.view import Lineage, View
 
 ROLLS_KEPT: Final = 16
 """On a disk, the newest; as many as snapshots of a stage that anybody keeps."""
@@ -99,6 +99,11 @@ def believed(
     return {peer: snapshots for peer, snapshots in found.items() if snapshots}, doubtful
 
 
+def _made_in(lineage: Lineage, roll: Roll) -> bool:
+    """It was made in that lineage, or in one that has gone on from it."""
+    return roll.view.lineage.origin == lineage.origin and roll.view.lineage.start == lineage.start
+
+
 def undone(order: RollbackOrder, version: Version, rolls: Iterable[Roll]) -> bool:
     """Whether the author's order undoes this version (rule 47): it is of a later step, and no roll of a lineage that
     has followed the order names it."""
@@ -138,17 +143,29 @@ class OwnRolls:
         self._commits = [each for each in commits if each in known]
 
     def doubts(
-        self, start: Version | None, shown: Roll | None, disk: Iterable[Snapshot], present: Collection[str]
-    ) -> bool:
-        """Whether a lineage may not go on from snapshots of this version, with what is shown for it. `present`: the
-        PeerIds that are about: where too few of those are left whom we know, others may rightly go by what we have
-        never seen. Of a version that is older than all rolls here nobody knows any more."""
+        self, lineage: Lineage, shown: Roll | None, disk: Iterable[Snapshot], present: Collection[str],
+        tellers: Collection[str],
+    ) -> bool:  # fmt: skip
+        """Whether a lineage may not go on from the snapshots that it goes on from. `shown`: the roll of these, or one
+        that was made in the lineage. `present`: the PeerIds that are about: where too few of those are left whom we
+        know, others may rightly go by what we have never seen. `tellers`: those that tell of this version, as
+        `believed` counts them. Of a version that is older than all rolls here nobody knows any more."""
+        start = lineage.start
         if start is None or not self.kept or start.step < self.kept[0].version.step or self.of(start) is not None:
             return False
-        if any(snapshot.version == start for snapshot in disk) or not speak_for(self.kept[-1].view, present):
+        known = self.kept[-1].view
+        if any(snapshot.version == start for snapshot in disk) or not speak_for(known, present):
             return False
-        fits = shown is not None and shown.version == start
+        if speak_for(known, tellers):
+            return False
+        fits = shown is not None and (shown.version == start or _made_in(lineage, shown))
         return not fits or shown is None or len(trusted(self.kept, (shown,))) == len(self.kept)
+
+    def speaks_for(self, lineage: Lineage) -> Roll | None:
+        """What shows others that the lineage is a right one: the roll of the snapshots that it goes on from, or where
+        nobody has that any more, or it was never made, the newest of its own."""
+        own = (roll for roll in reversed(self.kept) if _made_in(lineage, roll))
+        return self.of(lineage.start) or next(own, None)
 
     def contradict(self, stage: int, version: Version, digest: str) -> bool:
         """A roll of ours has another digest of the stage."""

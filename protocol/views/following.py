@@ -51,6 +51,11 @@ def may_say(said: dict[Peer, float], peer: Peer, s: Situation) -> bool:
     return True
 
 
+def _is_idle(view: View, s: Situation) -> bool:
+    """Our lineage has nothing to lose but what is on disks."""
+    return view.lineage.start is None and not s.own.ours
+
+
 class Following:
     """Which view this peer goes by, and whether a quorum stands behind it."""
 
@@ -170,10 +175,17 @@ class Following:
         """It goes on from snapshots that a quorum of those whom we know has not signed, though they are about (rule
         44). Only of a lineage that is founded for us, or while ours has nothing to lose but what is on disks."""
         assert s.view is not None
+        ours = _is_idle(s.view, s) or s.view.digest() == view.previous
+        start = view.lineage.start
+        if not ours or start is None or not view.lineage.from_disks:
+            return False
         present = {peer.id for peer in (*s.presences, *s.members, s.me)}
-        idle = s.view.lineage.start is None and not s.own.ours
-        ours = idle or s.view.digest() == view.previous
-        return ours and view.lineage.from_disks and s.own.disbelieves(view.lineage.start, shown, present)
+        tellers = {
+            peer.id
+            for peer, presence in s.presences.items()
+            if any(kept.version == start for kept in presence.snapshots)
+        }
+        return s.own.disbelieves(view.lineage, shown, present, tellers)
 
     def _disbelieve(self, s: Situation, out: Outcome, sender: Peer, view: View) -> None:
         """We do not yield to it for as long as we have another one."""
@@ -188,9 +200,10 @@ class Following:
         self._answer(s, out, sender)
 
     def _is_false(self, s: Situation, view: View) -> bool:
-        """Should we find nobody else, we may be the ones who do not know."""
+        """Should we find nobody else who has anything, we may be the ones who do not know."""
         since = self._false.get(view.lineage.origin)
-        return since is not None and (s.quorate or s.now - since < 3 * s.settings.restart_wait_seconds)
+        sure = s.view is not None and s.quorate and not _is_idle(s.view, s)
+        return since is not None and (sure or s.now - since < 3 * s.settings.restart_wait_seconds)
 
     def _answer(self, s: Situation, out: Outcome, sender: Peer) -> None:
         """Show whoever goes by another lineage what ours is."""

@@ -82,8 +82,10 @@ class Held:
     def rolls_kept(self) -> tuple[Roll, ...]:
         return self.rolls
 
-    def disbelieves(self, start: Version | None, shown: Roll | None, present: Collection[str]) -> bool:
-        return start in self.false_starts and shown is None
+    def disbelieves(
+        self, lineage: Lineage, shown: Roll | None, present: Collection[str], tellers: Collection[str]
+    ) -> bool:
+        return lineage.start in self.false_starts and shown is None
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from ftnode.protocol.leader.roll_call import RollCall
 from ftnode.protocol.recovery.rolls import (
@@ -19,7 +20,7 @@ from ftnode.protocol.situation import Situation
 from ftnode.protocol.words.effects import KeepRoll, Send
 from ftnode.protocol.words.messages import Roll, Rolled, Saved, Signed
 from ftnode.protocol.words.types import Attempt, Peer, Snapshot, Version
-from ftnode.protocol.words.view import View
+from ftnode.protocol.words.view import Lineage, View
 from tests.protocol.situations import NOW, SETTINGS, A, B, C, D, situation, view_of
 
 VIEW = view_of((A,), (B,), (C,))
@@ -124,15 +125,36 @@ def test_a_save_may_take_longer_than_many_steps() -> None:
 
 def test_a_start_is_doubted_while_those_are_about_who_would_know() -> None:
     own, _ = member()
-    assert not own.doubts(version(90), None, (), {"a", "b", "c"}), "without a roll nothing is"
-    own.replace((roll(10, A, B, C),))
     about = {"a", "b", "x"}
-    assert own.doubts(version(90), None, (), about) and not own.doubts(version(90), None, (), {"b", "x"})
-    assert not own.doubts(version(10), None, (), about) and not own.doubts(version(4), None, (), about)
-    assert not own.doubts(version(90), None, (kept(0, 90),), about)
-    assert not own.doubts(version(20), roll(20, again(A), again(B), view=LATER), (), about)
-    assert own.doubts(version(90), roll(20, again(A), again(B), view=LATER), (), about)
-    assert own.doubts(version(20), roll(20, again(A), view=LATER), (), about)
+
+    def doubts(step: int, shown: Roll | None = None, disk: Any = (), about: Any = about, tellers: Any = ()) -> bool:
+        return own.doubts(Lineage("l", 0, 3, start=version(step)), shown, disk, about, tellers)
+
+    assert not doubts(90), "without a roll nothing is"
+    own.replace((roll(10, A, B, C),))
+    assert doubts(90) and not doubts(90, about={"b", "x"})
+    assert not doubts(10) and not doubts(4)
+    assert not doubts(90, disk=(kept(0, 90),))
+    assert not doubts(20, roll(20, again(A), again(B), view=LATER))
+    assert doubts(90, roll(20, again(A), again(B), view=LATER))
+    assert doubts(20, roll(20, again(A), view=LATER))
+    assert doubts(90, tellers={"x", "a"}) and not doubts(90, tellers={"a", "b"}), "so many could have signed it"
+
+
+def test_a_roll_that_was_made_in_a_lineage_speaks_for_its_start() -> None:
+    """That of its start was never made, or is forgotten."""
+    own, _ = member()
+    own.replace((roll(10, A, B, C),))
+    lineage = Lineage("l", 0, 3, start=version(20))
+    made_in = replace(LATER, lineage=lineage)
+    shown = roll(30, again(A), again(B), view=made_in)
+    assert not own.doubts(lineage, shown, (), {"a", "b"}, ())
+    assert own.doubts(lineage, roll(30, again(A), view=made_in), (), {"a", "b"}, ()), "too few have signed it"
+    assert own.doubts(replace(lineage, start=version(25)), shown, (), {"a", "b"}, ()), "it is of another one"
+    theirs, _ = member()
+    theirs.replace((roll(10, A, B, C), shown))
+    assert theirs.speaks_for(lineage) == shown and theirs.speaks_for(Lineage("m", 0, 3)) is None
+    assert theirs.speaks_for(replace(lineage, start=version(10))) == theirs.kept[0]
 
 
 def saved(peer: Peer, stage: int, digest: str = "") -> tuple[Peer, Saved]:
