@@ -352,7 +352,10 @@ class Node:
         """In one line, and for the command that asked it to leave."""
         fate, text = self.departure.fate, "left the swarm"
         note_left(self.config.home, self.me.id, fate)
-        self.speaking.say("left", str(self.failure or "; ".join(filter(None, (text, told(fate))))))
+        if self.failure is None or self.speaking.as_json:
+            self.speaking.say("left", str(self.failure or "; ".join(filter(None, (text, told(fate))))))
+        else:
+            log.error("left: %s", self.failure)  # the command's own error, which ends it, says it
 
     def close(self) -> None:
         """After its life: give back the memory that is shared with compute."""

@@ -33,7 +33,7 @@ class Speaking:
     repeat themselves are said once."""
 
     def __init__(self, as_json: bool, terminal: Terminal | None = None) -> None:
-        self._json, self.terminal = as_json, terminal
+        self.as_json, self.terminal = as_json, terminal
         self.last_trouble = ""
         if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
             sys.stdout.reconfigure(errors="replace")  # a terminal that knows ASCII alone must not end the node
@@ -43,7 +43,7 @@ class Speaking:
         through here, and must not steer a terminal."""
         kind, text = clean_reason(kind), clean_reason(" ".join(text.split()))
         log.info("%s: %s", kind, text)
-        if self._json:
+        if self.as_json:
             line = json.dumps({"time": time.time(), "kind": kind, "text": text, **fields})
         else:
             line = f"{time.strftime('%H:%M:%S')}  {PLAIN_KINDS.get(kind, kind):<10} {text}"

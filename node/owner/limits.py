@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ftnode.node.home.size import size_text
 from ftnode.protocol.manifest.parse import Manifest
 from ftnode.protocol.words.errors import UserError
 
@@ -141,12 +142,16 @@ def rate_text(rate: float) -> str:
     return f"{bits / 1e3:.3g} kbit/s"
 
 
+def _amount_text(amount: int) -> str:
+    return f"{amount / (1 << 30):.3g} GiB" if amount >= 1 << 30 else size_text(amount)
+
+
 def limits_text(limits: Limits) -> str:
     """For the owner, one line; empty when nothing is limited but the priority."""
     memory = limits.memory
     parts = [
         f"memory {memory.share:.0%}" if memory.share else "",
-        f"memory {memory.amount / (1 << 30):.3g} GiB" if memory.amount else "",
+        f"memory {_amount_text(memory.amount)}" if memory.amount else "",
         f"up {rate_text(limits.up)}" if limits.up else "",
         f"down {rate_text(limits.down)}" if limits.down else "",
     ]

@@ -86,7 +86,7 @@ def run_status(
             trouble=around.trouble, undigested=around.undigested,
         )  # fmt: skip
     waiting = picture.run_waiting
-    state, rows = _state(picture, waiting), _rows(picture, manifest, now)
+    start, state, rows = view.lineage.start, _state(picture, waiting), _rows(picture, manifest, now)
     peers = _peers(picture, around, now)
     limiting = bottleneck(peers) if state == "training" else Bottleneck()
     validation = picture.history.validation[last_validation] if last_validation is not None else None
@@ -94,7 +94,7 @@ def run_status(
         speaker,
         run=manifest.run_id,
         name=manifest.run.name,
-        step=newest.step if newest is not None else picture.highest_step,
+        step=newest.step if newest is not None else max(picture.highest_step, start.step if start is not None else 0),
         steps=manifest.run.steps,
         loss=newest.loss if newest is not None else None,
         validation=validation,

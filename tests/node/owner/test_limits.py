@@ -68,7 +68,8 @@ def test_memory_that_is_neither_is_refused_with_what_to_write(text: str) -> None
 def test_limits_are_said_in_one_line() -> None:
     said = limits_text(Limits(Memory(share=0.7), up=2.5e6, down=1.25e5))
     assert said == "memory 70%, up 20 Mbit/s, down 1 Mbit/s"
-    assert limits_text(Limits(Memory(amount=3 << 29))) == "memory 1.5 GiB" and not limits_text(Limits())
+    assert limits_text(Limits(Memory(amount=3 << 29))) == "memory 1.5 GiB"
+    assert limits_text(Limits(Memory(amount=1000))) == "memory 1.0 kB" and not limits_text(Limits())
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from ftnode.protocol.picture import Picture
 from ftnode.protocol.words.codec import TEXT_MAX
 from ftnode.protocol.words.messages import Commit, StageReport
 from ftnode.protocol.words.settings import Settings
-from ftnode.protocol.words.types import Peer, Rung, names_of
+from ftnode.protocol.words.types import Attempt, Peer, Rung, Version, names_of
 from tests.protocol.pictures import picture
 from tests.protocol.situations import NOW, A, B, C, report, view_of
 from tests.sim.host import Host
@@ -262,6 +262,11 @@ def test_the_step_of_a_swarm_that_started_again_is_that_of_its_weights() -> None
     assert host.participant.picture.history.newest_step == 0
     found = status_of(sim, host, progress)
     assert step >= 5 and found.step >= 5 and found.loss is None
+    view = host.participant.picture.view
+    assert view is not None
+    start = Version(9, "kept", Attempt(0, 9))
+    waits = host.participant.picture._replace(view=replace(view, lineage=replace(view.lineage, start=start)))
+    assert run_status(waits, MANIFEST, Surroundings("cpu"), sim.now).step == 9, "its weights are on disks"
 
 
 def test_who_comes_later_learns_what_others_saw_of_a_recovery() -> None:
