@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ftnode.protocol import participant
 from ftnode.protocol.holder import holder
-from ftnode.protocol.leader import leader, leader_memory, recruiting, restart
+from ftnode.protocol.leader import leader, leader_memory, next_view, recruiting, restart
 from ftnode.protocol.leader.cases import Cases
 from ftnode.protocol.recovery import copies, disk_versions, install_plans, installs, rolls, standing
 from ftnode.protocol.situation import Outcome, Situation
@@ -24,7 +24,7 @@ from tests.sim.compute import Compute
 from tests.sim.kept_worlds import planted
 from tests.sim.scenario import SOFT
 
-MODULES = (following, leader, recruiting, succession)
+MODULES = (following, next_view, succession)
 
 
 @contextmanager
