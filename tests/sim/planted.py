@@ -422,10 +422,11 @@ def keeps_what_is_lost() -> Any:
     original = holder.Holder.on_stage_lost
 
     def on_stage_lost(self: holder.Holder, s: Situation, lost: StageLost) -> Outcome:
-        had, made = self.versions.get(lost.stage), self.made_in.get(lost.stage)
+        weights = self.weights
+        had, made = weights.versions.get(lost.stage), weights.made_in.get(lost.stage)
         out = original(self, s, lost)
         if had is not None and made is not None:
-            self.versions[lost.stage], self.made_in[lost.stage] = had, made
+            weights.versions[lost.stage], weights.made_in[lost.stage] = had, made
         return out
 
     return patched((holder.Holder, "on_stage_lost", on_stage_lost))
