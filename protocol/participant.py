@@ -323,7 +323,7 @@ class Participant:
         self.install(winner.view)
 
     def _go_back(self, back: GoBack) -> None:
-        self.holder.go_back()
+        self.holder.weights.go_back()
         self.changed()
         self.install(back.view)
 

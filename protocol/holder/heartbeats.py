@@ -43,7 +43,7 @@ def heartbeat_of(s: Situation, holder: Holder, waiting: str, wants_reply: bool) 
         StageReport(
             stage,
             state_of(holder, stage),
-            holder.applied(stage),
+            holder.weights.applied(stage),
             len(holder.work.accumulated_of(stage)) if holder.work is not None else 0,
             holder.work.queue_length(stage) if holder.work is not None else 0,
             holder.installs.fetched.get(stage, 0),

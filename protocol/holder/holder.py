@@ -1,10 +1,9 @@
-"""What a peer does with the stages it holds: versions, Status, Begin, installs, and the attempt in progress."""
+"""What a peer does with the stages it holds: Status, Begin, installs, and the attempt in progress."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from ftnode.protocol.holder.own_departure import OwnDeparture
 from ftnode.protocol.holder.watching import Watching
@@ -13,6 +12,7 @@ from ftnode.protocol.liveness.moves import Moves
 from ftnode.protocol.recovery.copies import OwnCopies
 from ftnode.protocol.recovery.disk_versions import OwnDisk
 from ftnode.protocol.recovery.donor_trials import DonorTrials
+from ftnode.protocol.recovery.held_weights import HeldWeights
 from ftnode.protocol.recovery.installs import Installs
 from ftnode.protocol.recovery.lent_copies import LentCopies
 from ftnode.protocol.recovery.rolls import OwnRolls
@@ -54,37 +54,16 @@ from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Attempt, Copied, Handle, Peer, Rung, Snapshot, Version, spoken_stage
 from ftnode.protocol.words.view import Lineage, View
 
-LINEAGES_KEPT = 8
 LEFT_KEPT = 16
 """Attempts that are remembered as left; a lineage that comes back goes on with its last one."""
 
 
-@dataclass(frozen=True, slots=True)
-class GivenUp:
-    """What we had when our lineage lost to another one. It stays in memory until we hold or learn a stage again, should
-    nobody stand behind the other lineage after all."""
-
-    view: View
-    """By which we went."""
-    origin: str
-    lineages: tuple[str, ...]
-    versions: dict[int, Version]
-    made_in: dict[int, tuple[str, str]]
-
-
 class Holder:
-    """Weights by version, and the work on one attempt. Weights of stages no longer held are kept for a return."""
+    """Brings its weights to each commit, and works on one attempt."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self.versions: dict[int, Version] = {}
-        self.made_in: dict[int, tuple[str, str]] = {}
-        """Stage → the lineage that made its version, and that lineage's origin."""
-        self._lineages: list[str] = []
-        """The lineages that this peer has been in, oldest first, each a descendant of the one before."""
-        self.origin = ""
-        """Of the lineage that we are in."""
-        self._given_up: GivenUp | None = None
+        self.weights = HeldWeights()
         self._held_back: tuple[Begin, float] | None = None
         """A learner's Begin that waits for the sum of the step that it commits, and since when."""
         self.completed, self.pace, self.line = CompletedAttempt(), Pace(), LinePace()
@@ -133,19 +112,21 @@ class Holder:
     # -- what others want to know
 
     @property
+    def versions(self) -> dict[int, Version]:
+        return self.weights.versions
+
+    @property
     def ours(self) -> dict[int, Version]:
-        """Those that have a common past with the lineage that we are in."""
-        return {stage: version for stage, version in self.versions.items() if self.made_in[stage][1] == self.origin}
+        return self.weights.ours
+
+    @property
+    def given_up(self) -> View | None:
+        return self.weights.given_up
 
     @property
     def refuses(self) -> set[int]:
         """Stages for which there was no memory here, or that nobody lends us who is to be believed."""
         return self._no_memory | self.trials.refused
-
-    @property
-    def given_up(self) -> View | None:
-        """The view by which we went when our lineage lost, while the weights that we had then are still here."""
-        return self._given_up.view if self._given_up is not None else None
 
     def copies_told(self) -> tuple[Copied, ...]:
         return self.copies.told()
@@ -173,9 +154,6 @@ class Holder:
         compute = self.pace.seconds(stage)
         return max(compute, self.line.seconds(stage)) if compute else 0.0
 
-    def applied(self, stage: int) -> int:
-        return self.versions[stage].step if stage in self.versions else -1
-
     @property
     def finished(self) -> bool:
         """All steps are committed."""
@@ -188,10 +166,8 @@ class Holder:
 
     def exact(self, lineage: str, but: Collection[int] = ()) -> tuple[tuple[int, Version], ...]:
         """The versions that we have, or can make at once of what this attempt or a retired one reduced; not of the
-        stages in `but`. In a lineage that we go by, our Status tells of nothing but what is ours, and we promise no
-        more than that."""
-        had = self.ours if lineage in self._lineages else self.versions
-        versions = {stage: version for stage, version in had.items() if stage not in but}
+        stages in `but`. Our Status tells of no more in a lineage that we go by."""
+        versions = {stage: version for stage, version in self.weights.told_in(lineage).items() if stage not in but}
         if not versions:
             return ()
         at_work = self.work is not None and self.work.begin.training
@@ -258,16 +234,13 @@ class Holder:
         """
         out, lineage = Outcome(), view.lineage
         self.moves.on_view(s.members, view.leader, s.now)
-        if lineage.origin != self.origin:
-            self.origin, self._lineages = lineage.origin, []
-            if lineage.start is not None and s.member:  # it goes on from disks, with nothing of our memory (rule 36)
-                out.extend(self.forget_all(s, but=self.ours))
+        elsewhere, first = self.weights.enter(lineage)
+        if elsewhere and lineage.start is not None and s.member:  # from disks, with nothing of our memory (rule 36)
+            out.extend(self.forget_all(s, but=self.ours))
         if forked:
-            self.completed.forked(view.lineage.id)
-        if view.lineage.id not in self._lineages:
-            if not (forked and (was or view.leader == s.me)):  # a copy may be of a past that is not this lineage's
-                out.extend(self.copies.forget(None))
-            self._lineages = [*self._lineages[-LINEAGES_KEPT:], view.lineage.id]
+            self.completed.forked(lineage.id)
+        if first and not (forked and (was or view.leader == s.me)):  # a copy may be of another past
+            out.extend(self.copies.forget(None))
         took_part = s.me in view.voters or self._joins(s, view)
         self.learning = tuple(stage for stage in self.learning if stage not in s.mine)
         self.trials.on_view(view)
@@ -280,7 +253,7 @@ class Holder:
         ours = {*s.mine, *was, *self.learning}
         given_up = self.given_up
         if s.mine or (given_up is not None and given_up.lineage.id == lineage.id):  # we go by it again, further on
-            self._forget_given_up(out)
+            out.extend(map(Forget, self.weights.forget_given_up()))
         if s.mine:
             # what nobody holds may be needed exactly, and is in nobody's way
             for stage in [stage for stage in self.versions if stage not in ours and view.holders[stage]]:
@@ -326,17 +299,10 @@ class Holder:
         return s.member and self.work is not None and self.work.complete and set(was) <= set(self.work.stages)
 
     def _forget(self, out: Outcome, stage: int) -> None:
-        self.versions.pop(stage, None)
-        self.made_in.pop(stage, None)
+        self.weights.forget(stage)
         self.trials.forget(stage)
         self.donor_trials.forget(stage)
         out.append(Forget(stage))
-
-    def _forget_given_up(self, out: Outcome) -> None:
-        """Memory is needed, or it belongs to no lineage any more."""
-        if self._given_up is not None:
-            out.extend(Forget(stage) for stage in self._given_up.versions if stage not in self.versions)
-            self._given_up = None
 
     def _break_off(self, out: Outcome, stages: Collection[int]) -> None:
         """Installs of all but these."""
@@ -351,7 +317,7 @@ class Holder:
         self._drop_retired(out)
         self._break_off(out, ())
         out.extend(self.copies.forget(None))
-        self._forget_given_up(out)
+        out.extend(map(Forget, self.weights.forget_given_up()))
         for stage in [stage for stage in self.versions if stage not in but]:
             self._forget(out, stage)
         return out
@@ -366,33 +332,15 @@ class Holder:
     def yield_to(self, s: Situation, winner: Lineage) -> Outcome:
         """Our lineage loses: what it made must not mix with the winner's (rule 16); what is older is the winner's."""
         assert s.view is not None
-        out, before = Outcome(), (self.origin, tuple(self._lineages))
+        out = Outcome()
         self._stop_work(s, out)
         self.told = None
         if self.completed.work_in(winner.id) is None:
             self._drop_retired(out)
         self._break_off(out, ())
-        at = self._lineages.index(winner.id) + 1 if winner.id in self._lineages else len(self._lineages) - 1
-        at = at if winner.origin == self.origin else 0
-        lost, self._lineages = self._lineages[at:], self._lineages[:at]
+        lost, forgotten = self.weights.yield_to(s.view, winner)
         out.extend(self.copies.forget(lost))
-        made_in = {stage: made for stage, made in self.made_in.items() if made[0] in lost}
-        versions = {stage: version for stage, version in self.versions.items() if stage in made_in}
-        for stage in made_in:
-            self.made_in.pop(stage)
-            self.versions.pop(stage, None)  # one that is being fetched is not here
-        if versions:
-            self._forget_given_up(out)
-            self._given_up = GivenUp(s.view, *before, versions, made_in)
-        return out
-
-    def go_back(self) -> None:
-        """Nobody stands behind the lineage that ours lost to: what was given up is ours again."""
-        given = self._given_up
-        assert given is not None
-        self.versions |= given.versions
-        self.made_in |= given.made_in
-        self.origin, self._lineages, self._given_up = given.origin, list(given.lineages), None
+        return out.extended(map(Forget, forgotten))
 
     def _stop_work(self, s: Situation, out: Outcome) -> None:
         """Leave the attempt. One that is complete here is kept, since the others may commit it without us."""
@@ -437,7 +385,7 @@ class Holder:
         named = (stage for stage, peer in begin.learners if peer == s.me and stage not in {*s.mine, *self.refuses})
         self.learning, self.named_at = tuple(named), s.now
         if self.learning:
-            self._forget_given_up(out)
+            out.extend(map(Forget, self.weights.forget_given_up()))
         self._break_off(out, {*s.mine, *self.learning})
         goes_on = self.work is not None and old is not None and old.attempt == begin.attempt and old.step == begin.step
         self._commit_base(s, out, begin, goes_on)
@@ -511,7 +459,7 @@ class Holder:
         reduced for it, or install what the leader's plan says, or learn. `goes_on`: with the attempt in work."""
         for stage in self.learning:
             if self.installs.outdated(s, stage, begin, goes_on):
-                self.versions.pop(stage, None)
+                self.weights.expect(stage)
                 if self.installs.drop(stage):
                     self._forget(out, stage)
         for plan in begin.installs:
@@ -541,8 +489,7 @@ class Holder:
         out.append(Apply(stage, base, base.attempt, work.begin.skip))
         if not work.begin.skip:
             self.donor_trials.forget(stage)
-        self.versions[stage] = base
-        self.made_in[stage] = begin.lineage, self.origin
+        self.weights.hold(stage, base, begin.lineage)
         return True
 
     def _install(self, s: Situation, out: Outcome, stage: int, begin: Begin) -> None:
@@ -551,7 +498,7 @@ class Holder:
             reason = f"stage {stage} has no weights of step {begin.base.step} and no plan to get them"
             out.extend(self.departure.give_up(s, (stage,), reason))
             return
-        self.versions.pop(stage, None)
+        self.weights.expect(stage)
         if plan.rung is Rung.SNAPSHOT and self.rolls.contradict(stage, begin.base, plan.digest):
             reason = f"{NOT_LENT}: the roll of step {begin.base.step} here has another digest than the plan"
             out.extend(self.departure.give_up(s, (stage,), reason))
@@ -565,7 +512,7 @@ class Holder:
             out.append(Apply(stage, base, base.attempt, work.begin.skip))
         elif self.installs.becomes(stage) != base:
             assert s.view is not None
-            self.versions.pop(stage, None)
+            self.weights.expect(stage)
             out.extend(self.installs.learn(s, stage, begin, self.trials.believed(stage, s.view.holders[stage])))
 
     def _keep_for_return(self, s: Situation, out: Outcome, stage: int, begin: Begin) -> None:
@@ -583,10 +530,10 @@ class Holder:
             return out
         if plan is not None and s.settings.checks:
             self._has_to_try(s, plan)
-        self.versions[event.stage], self.places[event.stage] = version, event.place
-        self._has_done(s)
         assert s.view is not None
-        self.made_in[event.stage] = s.view.lineage.id, self.origin
+        self.weights.hold(event.stage, version, s.view.lineage.id)
+        self.places[event.stage] = event.place
+        self._has_done(s)
         if self.work is not None and self.begin is not None:
             usable = self._usable(s, self.begin.base)
             self.work.installed(usable)
@@ -795,8 +742,7 @@ class Holder:
         """What we had of one stage is gone: give it up, and go on with the others. A step that the stage has a part in
         cannot be finished here, unless it is complete already. Who has met its limit does not claim as much again."""
         out, stage, reason = Outcome(), lost.stage, lost.reason
-        given_up = self._given_up.versions if self._given_up is not None else {}
-        held = {*self.versions, *self.installs.stages, *given_up, stage}
+        held = {*self.weights.in_memory, *self.installs.stages, stage}
         said = f"{spoken_stage(stage)} is lost here, and no other: {reason}"
         if lost.out_of_memory:
             self._no_memory.add(stage)
@@ -806,7 +752,7 @@ class Holder:
         if self.work is not None and stage in self.work.stages:
             self._stop_work(s, out)
         self.completed.lose(stage)
-        given_up.pop(stage, None)
+        self.weights.lose_given_up(stage)
         self.installs.drop(stage)
         self.learning = tuple(learnt for learnt in self.learning if learnt != stage)
         self._forget(out, stage)
@@ -819,9 +765,7 @@ class Holder:
         """All weights and tensors are gone: withdraw at once, and be a standby when compute is back."""
         out = Outcome()
         self.compute_ready = False
-        self.versions.clear()
-        self.made_in.clear()
-        self._given_up = None
+        self.weights.lose_all()
         self.completed.drop()
         self.installs.lost()
         _release(out, self._early.drop(None))

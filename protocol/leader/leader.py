@@ -1,13 +1,13 @@
-"""What the leader of a view does: gather Statuses, begin and commit steps, and propose the view that follows.
+"""What the leader of a view does: gather Statuses, begin and commit steps, and say when another view is due.
 
 A role, made anew with each view this peer leads; only `LeaderMemory` outlives one. No tensor passes through it.
-`Losses` and `Recruiting` say who goes and who comes.
+`Losses` and `Recruiting` say who goes and who comes, and `NextView` proposes it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ftnode.protocol.chronicle import Chronicle
@@ -17,9 +17,10 @@ from ftnode.protocol.leader.disputes import Suspects
 from ftnode.protocol.leader.duty import Duty
 from ftnode.protocol.leader.leader_memory import LeaderMemory
 from ftnode.protocol.leader.learners import Learners
-from ftnode.protocol.leader.leavers import HANDED_OVER, Leavers
+from ftnode.protocol.leader.leavers import Leavers
 from ftnode.protocol.leader.lenders import REFUTED_BY, lent, uncounted
 from ftnode.protocol.leader.losses import Losses
+from ftnode.protocol.leader.next_view import NextView
 from ftnode.protocol.leader.omissions import Omissions
 from ftnode.protocol.leader.progress import ViewProgress
 from ftnode.protocol.leader.rebuilt_again import made_again
@@ -37,7 +38,6 @@ from ftnode.protocol.step.credit import given_by
 from ftnode.protocol.step.work_split import Paths, Shares, divide, paths_differ, repair
 from ftnode.protocol.views.ballot import Balloting
 from ftnode.protocol.views.lineage_rank import ABOUT
-from ftnode.protocol.views.succession import next_view
 from ftnode.protocol.words.effects import Committed
 from ftnode.protocol.words.messages import (
     HALTED,
@@ -70,8 +70,8 @@ Ready owes its Ready."""
 
 
 class Leader:
-    """The leader's state in one view. It writes the chronicle, and proposes the next view to the balloting of its own;
-    `memory` is what it keeps from view to view."""
+    """The leader's state in one view. It writes the chronicle; `balloting` chooses the next view, and `memory` is what
+    it keeps from view to view."""
 
     def __init__(
         self, s: Situation, view: View, memory: LeaderMemory, chronicle: Chronicle, balloting: Balloting
@@ -87,12 +87,6 @@ class Leader:
         """Of copies that were lent: what all members have heard from us."""
         self._begun: set[Peer] = set()
         """Members that have said that they work on the step of the Begin."""
-        self._settled: set[Peer] = set()
-        self._settling = False
-        self._joins: Sequence[tuple[int, Peer]] = ()
-        """(stage, learner) that the next view takes in."""
-        self._leaves_out: Sequence[int] = ()
-        """Stages that routes leave out from the next view on."""
         self._vacant = bool(view.vacancies())
         progress = self.progress
         self.losses = Losses(view, memory, progress, s.settings)
@@ -105,6 +99,9 @@ class Leader:
         self.undoing = Undoing(view, self.restart)
         self.recruiting = Recruiting(view, memory, progress, self.losses, self.moves, self.restart)
         self.omissions = Omissions(view, memory, progress, self.recruiting)
+        self.next = NextView(
+            view, memory, self.losses, self.moves, self.learners, self.leavers, self.recruiting, balloting
+        )
         before = memory.members if memory.led == (view.lineage.id, view.number - 1) else s.members
         memory.newcomers = (memory.newcomers | (s.members - before)) & s.members
         memory.came_and_went(s.members, before, s.crowds.networks, s.now, s.settings.lease_seconds)
@@ -472,7 +469,7 @@ class Leader:
 
     def _commit(self, s: Situation, out: Outcome, begin: Begin) -> None:
         progress = self.progress
-        self._settled |= progress.ready.keys() & s.members
+        self.next.were_ready(progress.ready.keys() & s.members)
         if not begin.training:
             if not progress.finished:
                 progress.finished = True
@@ -484,70 +481,12 @@ class Leader:
             self.memory.spoilt.differ(begin.step, odd_ones(told))
             self._again(s, out, begin, "the replicas of a stage have different gradients")
             return
-        if self._settling or self._settle(s, out):
+        if self.next.settle(s, out, progress.ready):
             return
         base = next_version(begin.base, self.view.lineage.id, begin.attempt, begin.skip)
         self._all_heard = {*self._lent()} & {*self._all_heard, *begin.lent}
         self._note_commit(s, out, base, begin.skip, told)
         self._begin(s, out, base, begin.skip, (), None, False)
-
-    def _settle(self, s: Situation, out: Outcome) -> bool:
-        """Members that were Ready become voters, and learners that are Ready become holders, in a view of its own while
-        nothing is in flight (rules 13, 26).
-
-        The step is committed by the Begin of that view (rule 18 ii).
-        """
-        joins = self._admitted(s, self.learners.ready())
-        settled, silenced = self._votes(s, joins)
-        going, fills = self.leavers.free(joins), self.recruiting.fills  # of stages that routes leave out
-        if not (settled or silenced or joins or going or fills) or self.balloting.proposing or self.losses:
-            return False
-        self._settling, self.memory.settled = True, dict(self.progress.ready)
-        reasons = [f"{peer} has learnt {spoken_stage(stage)}" for stage, peer in joins]
-        reasons += [f"{peer} takes {spoken_stage(stage)}" for stage, peer in sorted(fills.items())]
-        leaves = [(stage, peer) for peer in going for stage in self.view.stages_of(peer)]
-        for stage, giver in dict.fromkeys((*self.learners.given_up(joins), *leaves)):
-            self.losses.vacate(stage, giver, HANDED_OVER)
-            reasons.append(f"{giver} hands {spoken_stage(stage)} over")
-        if settled:
-            names = ", ".join(map(str, settled))
-            reasons.append(f"{names} took part in a whole step and may vote from now on")
-        if silenced:
-            names = ", ".join(map(str, silenced))
-            reasons.append(f"{names} have no vote for now: they would be a quorum by themselves")
-        self._joins = joins
-        self._take_in(s, fills)
-        self._propose(s, out, fills, "; ".join(reasons)[:2000])
-        return True
-
-    def _votes(self, s: Situation, joins: Collection[tuple[int, Peer]]) -> tuple[list[Peer], list[Peer]]:
-        """Members that would get a vote in a view now, and those that would lose theirs. What follows from the same
-        crowds as last time has followed already."""
-        members, before = sorted(s.members), {*self.view.voters}
-        new = s.new({*members, *(peer for _, peer in joins)})
-        if not any(s.crowds):
-            return sorted({*members} - before - new), []
-        then = {*next_view(self.view, s.me, (), (), {}, members, "", joins, (), s.crowds, new).voters}
-        weighed = s.members - new, tuple(s.crowds.kinds(members))
-        if not then >= {*members} and weighed == self.memory.weighed:
-            return [], []
-        self.memory.weighed = weighed
-        return sorted((then - before) & s.members), sorted(before - then)
-
-    def _admitted(self, s: Situation, joins: tuple[tuple[int, Peer], ...]) -> tuple[tuple[int, Peer], ...]:
-        """Those that may join now. Who will be alone with a stage has a vote at once (rule 26), so that it waits for a
-        view in which its crowd may have one more."""
-        new = s.new({*s.members, *(peer for _, peer in joins)})
-        while joins and any(s.crowds):
-            leader = self.leavers.successor(s.me, joins)
-            left = self.learners.given_up(joins)
-            left += [(stage, peer) for peer in self.leavers.free(joins) for stage in self.view.stages_of(peer)]
-            view = next_view(self.view, leader, (), left, {}, sorted(s.members), "", joins, (), s.crowds, new)
-            alone = [p for stage, p in joins if view.epochs[stage] == view.number and p not in view.voters]
-            if not alone:
-                return joins
-            joins = tuple(learnt for learnt in joins if learnt[1] != alone[-1])
-        return joins
 
     def _note_commit(
         self, s: Situation, out: Outcome, base: Version, skipped: bool, told: Sequence[tuple[Peer, Ready]]
@@ -729,37 +668,12 @@ class Leader:
             return out
         fills = recruiting.fills if stages else {}  # a step that only lost a replica goes on
         if (fills or self.losses) and self.losses.may_settle():
-            self._take_in(s, fills)
-            self._propose(s, out, fills, self._reasons(fills))
+            self.next.propose(s, out, fills)
         elif found := self.omissions.due(s, rungs):
-            self._leaves_out, reason = found
-            out.note("omit", reason, stages=", ".join(map(str, self._leaves_out)))
-            self._propose(s, out, fills, reason)
+            self.next.leave_out(s, out, fills, *found)
         elif progress.begin is None and progress.base is not None and progress.base.step >= s.settings.steps:
             self._decide(s, out, exhausted=True)
         return out
-
-    def _take_in(self, s: Situation, fills: Mapping[int, Peer]) -> None:
-        self.moves.settle(s, fills)
-        for peer in fills.values():
-            self.learners.forget(peer)
-
-    def _reasons(self, fills: Mapping[int, Peer]) -> str:
-        parts = [f"{peer} is gone ({why})" for peer, why in self.losses.gone.items()]
-        parts += [f"{peer} gave up stage {stage} ({why})" for (stage, peer), why in self.losses.vacated.items()]
-        parts += [f"{peer} takes {spoken_stage(stage)}" for stage, peer in sorted(fills.items())]
-        return "; ".join(parts)[:2000]
-
-    def _propose(self, s: Situation, out: Outcome, fills: Mapping[int, Peer], reason: str) -> None:
-        losses = self.losses
-        settled = {peer for peer in self._settled if peer not in losses.gone}
-        leader = self.leavers.successor(s.me, self._joins)
-        gone, vacated, joins = losses.gone, losses.vacated, self._joins
-        view = next_view(
-            self.view, leader, gone, vacated, fills, settled, reason, joins, self._leaves_out, s.crowds,
-            s.new({*settled, *(peer for _, peer in joins)}),
-        )  # fmt: skip
-        out.extend(self.balloting.propose(view, s.now))
 
     def _seek_left_out(self, s: Situation) -> Outcome:
         """Offer stages that routes leave out, while the others go on. Who accepts one comes in between two steps."""
@@ -795,13 +709,7 @@ class Leader:
             out.extend(self.rolls.beat(s))
             out.extend(self.learners.beat(s))
             out.extend(self._seek_left_out(s))
-        if balloting.proposing:
-            if s.now - balloting.since < s.settings.ballot_seconds:
-                out.extend(balloting.resend())
-            else:
-                self._settling = False
-                fills = self.recruiting.fills
-                self._propose(s, out, fills, self._reasons(fills) or "another try")
+        out.extend(self.next.beat(s))
         trains = progress.base is not None and progress.base.step > 0 and not progress.finished
         if s.to_roll_back and trains and not balloting.proposing:
             out.extend(self.undoing.beat(s))

@@ -152,7 +152,7 @@ def a_newcomer_comes_into_the_middle_of_a_step() -> Any:
     def beat(self: Leader, s: Situation) -> Outcome:
         out, fills = original(self, s), self.recruiting.fills
         if self.view.omitted and fills and not self.unsettled and not self.balloting.proposing:
-            self._propose(s, out, fills, "at once")
+            self.next._propose(s, out, fills, ["at once"])
         return out
 
     def goes_on(view: Any, statuses: Any) -> Any:

@@ -22,6 +22,7 @@ def test_a_planted_bug_is_found(name: str) -> None:
         tried = chain(run_seeds([shows], 1, faults), run_seeds(range(1, seeds + 1), 2, faults))
         found = next((outcome for outcome in tried if outcome.violation), None)
     assert found is not None, f"{name} went unnoticed in {seeds} seeds"
+    assert not found.violation.startswith("core: TypeError"), "the patch does not fit what it patches"
     if found.seed != shows:
         warnings.warn(f"seed {found.seed} shows {name} now; name it in planted.py", stacklevel=1)
     without = run_seed(found.seed, faults=tuple(faults))

@@ -74,7 +74,7 @@ def holder(*stages: int, version: Version = BASE, view: View = VIEW) -> Holder:
     role.on_compute_ready(ComputeReady(2, True, 1.0))
     role.on_view(at_b(role, view=view), view, (), False)
     for stage in stages:
-        role.versions[stage], role.made_in[stage] = version, (view.lineage.id, view.lineage.origin)
+        role.versions[stage], role.weights.made_in[stage] = version, (view.lineage.id, view.lineage.origin)
     return role
 
 
@@ -153,9 +153,9 @@ def test_nobody_promises_the_weights_of_another_founding_where_its_status_is_sil
     """A leader that was alone offered itself such stages, gave them up for its own Status, and offered them again
     without end (lies of seed 100297)."""
     role = holder(MINE)
-    role.made_in[MINE] = ("elsewhere", "elsewhere")
+    role.weights.made_in[MINE] = ("elsewhere", "elsewhere")
     assert role.exact("lineage") == () and role.exact("elsewhere") == ((MINE, BASE),)
-    role.made_in[MINE] = ("before", VIEW.lineage.origin)
+    role.weights.made_in[MINE] = ("before", VIEW.lineage.origin)
     assert role.exact("lineage") == ((MINE, BASE),)
 
 
@@ -748,20 +748,20 @@ def test_what_is_older_than_the_fork_is_the_winners_too(
         view = view_of((A,), (B,), (B,), number=3 + number, lineage=Lineage(name, number, 3, root))
         role.on_view(at_b(role, view=view), view, (MINE, OTHER) if number else (), number > 0)
     for stage, name in ((MINE, "lineage"), (OTHER, made_in)):
-        role.versions[stage], role.made_in[stage] = BASE, (name, origin)
+        role.versions[stage], role.weights.made_in[stage] = BASE, (name, origin)
     role.on_begin(at_b(role, view=view), begun())
     out = role.yield_to(at_b(role, view=view), winner)
     assert sorted(role.versions) == kept and role.given_up == view
     assert not [each for each in out if isinstance(each, Forget)], "memory is not needed yet"
     assert (role.work, role.begin, role.told) == (None, None, None)
-    role.go_back()
+    role.weights.go_back()
     assert sorted(role.versions) == sorted(role.ours) == [MINE, OTHER] and role.given_up is None
 
 
 def loser() -> Holder:
     """Our lineage, which made the weights of stage 1, lost to another one."""
     role = at_work()
-    role.versions[MINE], role.made_in[MINE] = BASE, (VIEW.lineage.id, VIEW.lineage.id)
+    role.versions[MINE], role.weights.made_in[MINE] = BASE, (VIEW.lineage.id, VIEW.lineage.id)
     role.yield_to(at_b(role), WINS.lineage)
     assert role.given_up == VIEW and not role.versions
     return role
@@ -773,9 +773,9 @@ WINS = view_of((A,), (C,), (C,), lineage=Lineage("winner", 0, 3))
 def test_a_stage_that_is_being_fetched_is_not_given_up_with_a_lineage() -> None:
     role = holder(MINE)
     role.on_begin(at_b(role), begun(COMMITTED, installs=(PLAN,)))
-    assert MINE in role.installs and not role.versions and MINE in role.made_in
+    assert MINE in role.installs and not role.versions and MINE in role.weights.made_in
     role.yield_to(at_b(role), WINS.lineage)
-    assert role.given_up is None and not role.made_in
+    assert role.given_up is None and not role.weights.made_in
 
 
 @pytest.mark.parametrize(
@@ -792,7 +792,7 @@ def test_weights_of_a_lineage_that_lost_go_when_memory_is_needed(
 
 def test_weights_of_a_lineage_that_lost_go_when_another_loses_a_new_run_begins_or_compute_is_lost() -> None:
     role = loser()
-    role.versions[OTHER], role.made_in[OTHER] = BASE, ("winner", "winner")
+    role.versions[OTHER], role.weights.made_in[OTHER] = BASE, ("winner", "winner")
     role.on_view(at_b(role, view=WINS), WINS, (), False)
     out = role.yield_to(at_b(role, view=WINS), Lineage("third", 0, 3))
     assert [each.stage for each in out if isinstance(each, Forget)] == [MINE] and role.given_up == WINS

@@ -210,7 +210,7 @@ def test_who_comes_back_to_a_lineage_has_what_it_made_there() -> None:
     core.handle(ComputeReady(3, True, 1.0), 0.0)
     core.install(OURS)
     core.holder.versions[1] = Version(30, "c", Attempt(0, 1))
-    core.holder.made_in[1] = OURS.lineage.id, OURS.lineage.origin
+    core.holder.weights.made_in[1] = OURS.lineage.id, OURS.lineage.origin
     assert core.situation.highest_step == 30
     give_up(core)
     core.install(genesis("r", Peer("c", 1), (0, 1, 2), 3))
@@ -274,7 +274,7 @@ def test_weights_of_another_past_found_no_lineage() -> None:
     core = Participant(B, SETTINGS, Random(1), hold=1)
     core.handle(ComputeReady(1, True, 1.0), 0.0)
     core.holder.versions[2] = Version(100, "p", Attempt(0, 9))
-    core.holder.made_in[2] = OURS.lineage.id, OURS.lineage.origin
+    core.holder.weights.made_in[2] = OURS.lineage.id, OURS.lineage.origin
     lead, other = Peer("c", 1), genesis("r", Peer("c", 1), (0,), 3)
     core.install(replace(other, number=1, previous=other.digest(), holders=((lead,), (Peer("x", 1),), (B,))))
     assert core.view is not None and [stage.version for stage in core.status().stages] == [None]

@@ -30,7 +30,7 @@ def former_holder() -> Participant:
     core.handle(ComputeReady(1, True, 1.0), 0.0)
     core.handle(Received(Peer("a", 1), Certificate(VIEW, True, (), 0, founding_proof(Peer("a", 1))), None), 0.1)
     core.holder.versions[1] = NEWEST
-    core.holder.made_in[1] = VIEW.lineage.id, VIEW.lineage.origin
+    core.holder.weights.made_in[1] = VIEW.lineage.id, VIEW.lineage.origin
     return core
 
 
