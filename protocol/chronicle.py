@@ -47,6 +47,8 @@ class Chronicle:
         """Step → nats per token."""
         self._scored: list[int] = []
         """Its steps, in order."""
+        self.evaluations = 0
+        """How often `validation` has changed, so that who looks at every event need not look at all of it."""
         self.unscored = -1
         """The step whose validation, the newest such, gave no finite loss."""
         self.rebuilds: dict[tuple[int, int], Rebuild] = {}
@@ -64,6 +66,7 @@ class Chronicle:
         self.commits = {step: commit for step, commit in self.commits.items() if step <= after}
         self.validation = {step: loss for step, loss in self.validation.items() if 0 < step <= after}
         self._scored = sorted(self.validation)
+        self.evaluations += 1
         self.rebuilds = {key: rebuild for key, rebuild in self.rebuilds.items() if key[0] <= after}
         self._holders.clear()
         self._lost.clear()
@@ -127,6 +130,9 @@ class Chronicle:
         return step
 
     def evaluate(self, step: int, loss: float) -> None:
+        if self.validation.get(step) == loss:
+            return
+        self.evaluations += 1
         if step not in self.validation:
             insort(self._scored, step)
         self.validation[step] = loss

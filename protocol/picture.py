@@ -47,6 +47,11 @@ class WholeHistory(RunHistory, Protocol):
         """What each peer gave."""
         ...
 
+    @property
+    def evaluations(self) -> int:
+        """How often `validation` has changed."""
+        ...
+
     def left_out_since(self, stage: int) -> int | None:
         """The first step without the stage, where it has not come back since."""
         ...

@@ -91,7 +91,9 @@ class Driver:
         self._installs: UnderWay[Installing] = UnderWay()
         self._keeps: UnderWay[Errand] = UnderWay()
         """Copies that are fetched."""
-        self._evaluated: set[int] = set()
+        self._evaluated: dict[int, float] = {}
+        """What the trace has, of what the core knows: its validations when it had counted `_evaluations`."""
+        self._evaluations = 0
         self.saves: tuple[int, ...] = ()
         """What the core wants on the disk before this node ends."""
         self._unsaid = set[str]()
@@ -202,10 +204,14 @@ class Driver:
             self._record_applied(late, now)
 
     def _record_evaluations(self, now: float) -> None:
-        for step in self._history.validation.keys() - self._evaluated:
-            self._evaluated.add(step)
-            loss = self._history.validation[step]
-            self.trace.record("evaluated", now, step=step, loss=loss, perplexity=perplexity_of(loss))
+        """Asked at every event. A step that was done again has another loss, and is written down again."""
+        if self._evaluations == self._history.evaluations:
+            return
+        known = self._history.validation
+        for step, loss in known.items():
+            if self._evaluated.get(step) != loss:
+                self.trace.record("evaluated", now, step=step, loss=loss, perplexity=perplexity_of(loss))
+        self._evaluated, self._evaluations = {**known}, self._history.evaluations
 
     def record_export(self, exported: Exported) -> None:
         self.trace.record("exported", self.clock(), **asdict(exported))

@@ -235,7 +235,8 @@ class Exchange:
         return self._checked >= 0 and len(self.task.group) == 2
 
     def cancel(self) -> None:
-        self.over = self.parts.over = True
+        self.over = True
+        self.parts.forget()
         for guest in self._guests.values():
             guest.scope.cancel()
 

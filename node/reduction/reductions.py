@@ -99,6 +99,14 @@ class Reductions:
         if exchange is not None:
             exchange.cancel()
             self._ending[stage] = exchange
+            assert self._nursery is not None
+            self._nursery.start_soon(self._end, exchange)
+
+    async def _end(self, exchange: Exchange) -> None:
+        """Nothing of it stays in memory, also when there is no other sum of the stage."""
+        await exchange.gone()
+        if self._ending.get(exchange.task.stage) is exchange:
+            del self._ending[exchange.task.stage]
 
     def noted(self, stage: int, attempt: Attempt, of: Peer) -> Noted | None:
         """What a peer gave to the stage's sum, as of Exchange; None where no note was taken."""

@@ -1,9 +1,10 @@
 """What members gave to pieces of one sum, kept as it travelled, with their signatures, and shown to others.
 
 The owner of a piece sees all parts of it, and is alone to. So in a run with checks it keeps them until the next sum of
-the stage, where three or more reduce together. Whoever does its visits again asks for them and adds the piece up again:
-what the owner made of it, less what the others have signed, is what its own visits give (rule 42). It keeps what it was
-shown, so that a third can be shown the same (rules 50 and 52). Nobody can show what somebody else has not signed.
+the stage, or until it holds the stage no longer, where three or more reduce together. Whoever does its visits again
+asks for them and adds the piece up again: what the owner made of it, less what the others have signed, is what its own
+visits give (rule 42). It keeps what it was shown, so that a third can be shown the same (rules 50 and 52). Nobody can
+show what somebody else has not signed.
 """
 
 from __future__ import annotations
@@ -73,14 +74,20 @@ class ShownParts:
         """Of two holders each knows what the other gave, and there is no third to show it to."""
         return self._seals is not None and len(self._task.group) > 2
 
+    def forget(self) -> None:
+        """It is over, and what was kept with it. What is being shown at this moment still is."""
+        self.over = True
+        self._kept.clear()
+        self._signatures.clear()
+
     def keep(self, piece: int, of: int, at: int, content: bytes | memoryview) -> None:
         """The chunk that begins at byte `at`; one that comes again takes the place of what came before."""
-        if self.keeps:
+        if self.keeps and not self.over:
             self._kept.setdefault((piece, of), [])[at // self._pieces[piece].end(0) :] = [bytes(content)]
 
     def signed(self, piece: int, of: int, signature: bytes, norm: float) -> None:
         """All chunks are here."""
-        if self.keeps:
+        if self.keeps and not self.over:
             self._signatures[piece, of] = PartReply(signature, norm)
 
     async def show(self, asker: Peer, request: PartRequest, stream: trio.SocketStream) -> None:
@@ -92,8 +99,9 @@ class ShownParts:
         self._shown[asker, *place] += 1
         if self._shown[asker, *place] > SHOWN_TIMES:
             raise TurnedAway("it was shown before", retry=False)
-        await say(stream, self._signatures[place])
-        for content in self._kept[place]:
+        reply, contents = self._signatures[place], self._kept[place]
+        await say(stream, reply)
+        for content in contents:
             with trio.fail_after(IDLE_SECONDS):
                 await write_all(stream, [memoryview(content)])
 
@@ -152,7 +160,7 @@ class ShownParts:
             stream.socket.close()
         if not self._seals.is_by(of, self._task, piece, digest.digest(), reply.norm, reply.signature):
             raise PeerError(f"a part of a sum that {of} has not signed")
-        if self._contributors[piece] == self._task.checked:  # a third may want to see it of us
+        if self._contributors[piece] == self._task.checked and not self.over:  # a third may want to see it of us
             place = piece, self._contributors.index(of)
             self._kept[place], self._signatures[place] = found, reply
         return Shown(found, reply.norm)

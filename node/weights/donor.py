@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 import trio
 
@@ -21,6 +21,7 @@ from ftnode.node.machine.tensor_slots import Arena
 from ftnode.node.ports import ComputeError, ComputePort
 from ftnode.node.weights.copies import Copy, CopyStore, copy_digest
 from ftnode.node.weights.known_snapshots import KnownSnapshots
+from ftnode.node.weights.lent_dump import LentDump
 from ftnode.node.weights.reading import CopyReading, Reading, StageReading, begin_reading, closing
 from ftnode.protocol.wire.frames import Refusal, StateChunk, StateHeader, StateRequest, history_pieces, read_transfer
 from ftnode.protocol.words.errors import PeerError
@@ -190,8 +191,10 @@ class StateDonor:
                         return
             async with AsyncExitStack() as stack:
                 reading = await stack.enter_async_context(closing(await self._reach(request)))
-                reading.dump = stack.enter_context(self._open_dump(request, to))
-                name = "" if reading.dump is None else Path(reading.dump.name).name
+                name = ""
+                if (dump := self._open_dump(request, to)) is not None:
+                    stack.callback(dump.close)
+                    reading.dump, name = dump, dump.name
                 self._record(request, to, reading.header, name)
                 yield reading
         finally:
@@ -280,12 +283,17 @@ class StateDonor:
             with trio.fail_after(CHUNK_SECONDS):
                 await write_frame(stream, piece)
 
-    def _open_dump(self, request: StateRequest, to: str) -> AbstractContextManager[BinaryIO | None]:
+    def _open_dump(self, request: StateRequest, to: str) -> LentDump | None:
         """Exact copies need none: equal digests say all. What is kept is checked when it is used."""
         if self._dump_folder is None or request.freeze or request.parts not in self._dumped_parts:
-            return nullcontext()
+            return None
         name = f"lent-{request.stage}-{request.step}-{request.commit[:12]}-{to[-6:]}.weights"
-        return (self._dump_folder / name).open("wb")
+        return LentDump(self._dump_folder / name, self._dump_no_more)
+
+    def _dump_no_more(self, error: OSError) -> None:
+        if self._dump_folder is not None:
+            log.warning("what is lent is not written to %s any more: %s", self._dump_folder, error.strerror)
+        self._dump_folder = None
 
     def _record(self, request: StateRequest, to: str, header: StateHeader, dump: str) -> None:
         purpose = "copy" if request.copy else "keep" if request.freeze else "install"

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Protocol
+from typing import Any, Final, Protocol
 
 import trio
 
@@ -54,12 +54,18 @@ class Reading(Protocol):
         ...
 
 
+class Dump(Protocol):
+    """A file that is open."""
+
+    def write(self, content: memoryview, /) -> object: ...
+
+
 class StageReading:
     """An export of compute that has begun."""
 
     def __init__(self, compute: ComputePort, arena: Arena, export: int, header: StateHeader, weight_bytes: int) -> None:
         self.header = header
-        self.dump: BinaryIO | None = None
+        self.dump: Dump | None = None
         """Gets the weights that are read, too."""
         self.ahead = AHEAD
         """Chunks that are in slots at once, at most."""
@@ -113,7 +119,7 @@ class StageReading:
                 self._arena.release(handle)
             raise
 
-    def _write(self, dump: BinaryIO) -> None:
+    def _write(self, dump: Dump) -> None:
         for chunk in self._ready:
             weights = min(chunk.length, self._undumped)
             dump.write(self._arena.view(chunk.handle)[:weights])

@@ -372,6 +372,8 @@ class Holder:
     def on_begin(self, s: Situation, begin: Begin) -> Outcome:
         """Rule 19: commit base, install what is missing, then work on the attempt."""
         out, old = Outcome(), self.begin
+        if not self.compute_ready:
+            return out  # what it was given is gone, and the leader hears of that
         if old is not None and begin.view == old.view and (begin.step, begin.attempt) <= (old.step, old.attempt):
             return out
         if old is not None and begin.base.step < old.base.step:
@@ -762,9 +764,13 @@ class Holder:
         return out
 
     def on_compute_lost(self, s: Situation, reason: str) -> Outcome:
-        """All weights and tensors are gone: withdraw at once, and be a standby when compute is back."""
+        """All weights and tensors are gone: withdraw at once, and be a standby when compute is back. Nothing is begun
+        or learnt before."""
         out = Outcome()
         self.compute_ready = False
+        self._held_back, self.learning = None, ()
+        self.trials.keep_only(())
+        self.donor_trials.keep_only(())
         self.weights.lose_all()
         self.completed.drop()
         self.installs.lost()
@@ -772,6 +778,8 @@ class Holder:
         self._keep_told(s)
         if self.work is not None:
             out.extend(self.work.let_go())
+            if self.work.begin.training:
+                self._left.append(self.work.begin.attempt)
         self.work = self.begin = None
         out.append(Discard(None))
         out.note("compute", f"compute is lost: {reason}")

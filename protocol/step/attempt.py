@@ -104,6 +104,8 @@ class StepWork:
         self._errands = Errands(me, view, begin, settings, self.groups, self._holds, self._admissions)
         self._arrived: set[TensorKey] = set()
         """Inputs and gradients that have been here, each taken once; the input of visit 0 is the batch itself."""
+        self._unfinished: set[tuple[int, int]] = set()
+        """The step's own visits of which we have the input and not the gradient's share."""
         self._forwarded: set[tuple[int, int]] = set()
         self._saved = live or LiveActivations(settings.live_activations)
         self._queue = TaskQueue()
@@ -318,7 +320,7 @@ class StepWork:
 
     def _start(self, microbatch: int, path: Path) -> None:
         self._inflight[microbatch] = self._paths[microbatch] = path
-        self._arrived.add((microbatch, 0, FORWARD))
+        self._has_come((microbatch, 0, FORWARD))
         self._add_forward(microbatch, 0)
 
     def _add_forward(self, microbatch: int, visit: int) -> None:
@@ -422,7 +424,7 @@ class StepWork:
     def _passed_within(self, task: Forward | Backward, direction: Direction) -> None:
         """Tensors that one visit of the task made for the next one: made, and here."""
         for maker, visit in zip(task.stages, task.visits[1:]):
-            self._arrived.add((task.microbatch, visit, direction))
+            self._has_come((task.microbatch, visit, direction))
             self._line.made(maker, direction, False)
 
     def _add_backward(self, microbatch: int, visit: int) -> None:
@@ -440,6 +442,7 @@ class StepWork:
         for visit in visits:
             self._saved.used((microbatch, visit))
             self.accumulated.add((microbatch, visit))
+            self._unfinished.discard((microbatch, visit))
             effects += self._has_read((microbatch, visit, FORWARD)) + self._has_read((microbatch, visit, BACKWARD))
         if task.visit == self.last:
             self.loss_sum += done.value
@@ -466,18 +469,13 @@ class StepWork:
 
     def _has_more(self, stage: int) -> bool:
         """We know of visits of the stage that are not done."""
-        return any(self.route(m)[visit] == stage for m, visit in self._unfinished())
+        return any(self.route(m)[visit] == stage for m, visit in self._unfinished)
 
     def _has_told(self, stage: int) -> bool:
         """Our group knows of all that we have of a stage, and nothing more of it is under way. Else somebody says that
         it has done what we do."""
         told = self.groups.visits_of(stage, self.me)
         return told == {*self.accumulated_of(stage)} and not self._has_more(stage)
-
-    def _unfinished(self) -> list[tuple[int, int]]:
-        """The visits of which we have the input and not the gradient's share."""
-        met = [(m, visit) for m, visit, direction in self._arrived if direction is FORWARD]
-        return [key for key in met if key not in self.accumulated and not self.is_validation(key[0])]
 
     def _reduce_group(self, stage: int, now: float) -> list[Effect]:
         """It waits for others, so it takes no place of a task that compute can do."""
@@ -757,9 +755,15 @@ class StepWork:
     def _has(self, key: TensorKey) -> bool:
         return key in self._arrived
 
-    def _store(self, key: TensorKey, handle: Handle) -> None:
+    def _has_come(self, key: TensorKey) -> None:
         microbatch, visit, direction = key
         self._arrived.add(key)
+        if direction is FORWARD and not self.is_validation(microbatch):
+            self._unfinished.add((microbatch, visit))
+
+    def _store(self, key: TensorKey, handle: Handle) -> None:
+        microbatch, visit, direction = key
+        self._has_come(key)
         self._holds.hold(READ, key, handle)
         if direction is FORWARD:
             self._add_forward(microbatch, visit)

@@ -323,6 +323,46 @@ def test_a_change_of_view_says_who_may_send_tensors_and_who_writes_evaluations_d
     assert sum(record["k"] == "evaluated" for record in read_trace(hands.path)) == evaluated
 
 
+def evaluated(hands: Hands) -> list[tuple[int, float]]:
+    return [(row["step"], row["loss"]) for row in read_trace(hands.path) if row["k"] == "evaluated"]
+
+
+def test_a_validation_that_is_done_again_is_written_down_again(tmp_path: Path) -> None:
+    """With what was rebuilt once more, or after the swarm went back to its disks."""
+    hands = Hands(tmp_path)
+    hands.driver.directory = cast(Any, Shelf())
+    history = hands.core.picture.history
+    assert isinstance(history, Chronicle)
+    hands.core.picture = picture(me=A, leads=True)
+    hands.core.effects[ev.Wake] = [fx.PublishView(None)]
+    history.evaluate(5, 2.5)
+    history.evaluate(6, 2.4)
+    driver = hands.driver
+    driver._turn(ev.Wake())
+    driver._turn(ev.Wake())
+    history.evaluate(6, 2.25)
+    driver._turn(ev.Wake())
+    history.forget(5)
+    driver._turn(ev.Wake())
+    history.evaluate(6, 2.25)
+    driver._turn(ev.Wake())
+    hands.trace.close(0.0, "left")
+    assert evaluated(hands) == [(5, 2.5), (6, 2.4), (6, 2.25), (6, 2.25)]
+
+
+def test_at_an_event_without_a_validation_none_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hands = Hands(tmp_path)
+    hands.driver.directory = cast(Any, Shelf())
+    history = hands.core.picture.history
+    assert isinstance(history, Chronicle)
+    hands.core.picture = picture(me=A, leads=True)
+    hands.core.effects[ev.Wake] = [fx.PublishView(None)]
+    history.evaluate(5, 2.5)
+    hands.driver._turn(ev.Wake())
+    monkeypatch.setattr(history, "validation", None)
+    hands.driver._turn(ev.Wake())
+
+
 BASE = Version(5, "c5", Attempt(0, 3))
 INSTALL = fx.Install(Plan(2, ME, Rung.INITIAL, (), 1.0, "because", None), BASE)
 

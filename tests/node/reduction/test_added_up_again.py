@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 import pytest
 import trio
+import trio.testing
 
 from ftnode.lab.hostile.lies import SUM_FACTORS
 from ftnode.node.reduction import encoding, part_bounds, shown_parts, wire
@@ -419,6 +420,56 @@ def test_two_holders_keep_nothing() -> None:
         assert await made.seen("a", "b") is None and not made.exchange("b").parts._kept
 
     in_a_group(then, counts={"a": (0, 1), "b": (2, 3)})
+
+
+def test_what_is_kept_is_gone_with_the_stage() -> None:
+    async def then(made: Group) -> None:
+        b, reductions = made.exchange("b"), made.members["b"].reductions
+        assert b.parts._kept and b.parts._signatures
+        reductions.give_up(STAGE)
+        assert not b.parts._kept and not b.parts._signatures
+        b.parts.keep(OWNER, 0, 0, b"late")
+        b.parts.signed(OWNER, 0, b"late", 1.0)
+        assert not b.parts._kept and not b.parts._signatures
+        await trio.testing.wait_all_tasks_blocked()
+        assert not reductions._ending
+
+    in_a_group(then)
+
+
+def test_a_sum_that_is_under_way_is_gone_as_soon_as_nothing_touches_the_memory() -> None:
+    async def main(wires: Wires) -> None:
+        a, b = wires.member("a"), wires.member("b")
+        a.accumulate(0)
+        a.start(task(group((a, 1), (b, 1))))
+        await trio.testing.wait_all_tasks_blocked()
+        a.reductions.give_up(STAGE)
+        assert a.reductions._ending, "the next one has to wait for it"
+        await trio.testing.wait_all_tasks_blocked()
+        assert not a.reductions._ending
+
+    run(main)
+
+
+def test_what_is_being_shown_is_shown_to_its_end() -> None:
+    async def then(made: Group) -> None:
+        b, a = made.exchange("b"), made.members["a"]
+        request = wire.part_request_for(b.task, "run", 1, OWNER, a.peer)
+        chunks = b.parts._kept[OWNER, 0]
+        ours, theirs = trio.socket.socketpair()
+        async with trio.open_nursery() as nursery, trio.SocketStream(ours) as stream:
+            nursery.start_soon(b.parts.show, made.members["c"].peer, request, trio.SocketStream(theirs))
+            while not b.parts._shown:
+                await trio.lowlevel.checkpoint()
+            b.cancel()
+            assert isinstance(await wire.hear(stream), wire.PartReply)
+            got = b""
+            while len(got) < sum(map(len, chunks)):
+                got += await stream.receive_some()
+        assert got == b"".join(chunks)
+        theirs.close()
+
+    in_a_group(then)
 
 
 def test_what_is_kept_is_gone_with_the_next_sum() -> None:

@@ -556,6 +556,36 @@ def test_with_compute_all_is_lost(view: View, resigned: list[tuple[int, ...]]) -
     assert role.on_boundary(at_b(role, view=view), A, activation(0), 7) == ([] if resigned else [Release((7,))])
 
 
+@pytest.mark.parametrize("begun_when", ["before", "after"])
+def test_without_compute_a_learner_begins_nothing(begun_when: str) -> None:
+    """Not what it kept until it had a sum, and not what it is told of meanwhile."""
+    role = learner_at_work()
+    if begun_when == "before":
+        role.on_begin(at_d(role), NEXT_STEP)
+    role.on_compute_lost(at_d(role, STEP), "it died")
+    out = [*role.beat(at_d(role, 2 * STEP))]
+    if begun_when == "after":
+        out += role.on_begin(at_d(role, 2 * STEP), NEXT_STEP)
+    out += role.beat(at_d(role, 3 * STEP))
+    assert not of(out, Install, Apply) and (role.work, role.begin, role.learning) == (None, None, ())
+
+
+def test_without_compute_a_member_begins_nothing() -> None:
+    role = at_work()
+    role.on_compute_lost(at_b(role), "it died")
+    out = role.on_begin(at_b(role, STEP), begun(COMMITTED, installs=(PLAN,)))
+    assert not of(out, Install) and role.work is None
+
+
+def test_an_attempt_whose_work_went_with_compute_cannot_go_on_here() -> None:
+    role = at_work()
+    role.on_compute_lost(at_b(role), "it died")
+    role.on_compute_ready(ComputeReady(2, True, 1.0))
+    role.on_begin(at_b(role, STEP), begun())
+    assert role.work is not None and role.work.poison is not None
+    assert role.work.poison.reason == "its work on this attempt was dropped"
+
+
 @pytest.mark.parametrize("out_of_memory", [True, False])
 def test_a_lost_stage_is_given_up_and_the_other_kept(out_of_memory: bool) -> None:
     view = view_of((A,), (B,), (B,))

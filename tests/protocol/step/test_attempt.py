@@ -387,6 +387,20 @@ def test_a_group_adds_up_what_its_members_have(theirs: tuple[int, ...], before: 
     assert work.complete == bool(sums)
 
 
+class Unread(set[Any]):
+    """Nobody goes through it."""
+
+    def __iter__(self) -> Any:
+        raise AssertionError("all that has come is looked through")
+
+
+def test_no_backward_pass_looks_through_all_that_has_come() -> None:
+    work = working(view=view_of((A,), (B, D), (C,)))
+    work._arrived = Unread()
+    play(work, "f0 f1 . b0 b1 . f2 . b2 .")
+    assert len(work.accumulated) == 3 and not work._unfinished
+
+
 @pytest.mark.parametrize("computing", [False, True])
 def test_a_sum_waits_for_what_is_under_way_here_whoever_says_that_it_has_done_it(computing: bool) -> None:
     """Compute would give more to the sum than the group knows of."""
