@@ -15,7 +15,7 @@ LOSS_MAX: Final = 1.01
 TOKENS_MIN: Final = 0.9
 """Of the rate before, for the same; the machine's own noise is some hundredths."""
 PLAIN: Final = "float32"
-"""The encoding of boundary tensors that rows do not name."""
+"""The encoding of boundary tensors in the rows of `kinds`; those of others stand in `by_boundary`."""
 ROW: Final = ("kind", "outcome", "steps_until_found", "honest_removed", "loss_ratio", "tokens_ratio")
 
 
@@ -63,21 +63,18 @@ def f1(rows: Sequence[Mapping[str, Any]]) -> float:
     return round(2 * found / (2 * found + wronged + missed), 3) if found + missed + wronged else 1.0
 
 
-def boundary_of(made: Mapping[str, Any]) -> str:
-    """How tensors travelled."""
-    return str(made.get("boundary", PLAIN))
+def rows_by_boundary(found: Mapping[str, Any]) -> dict[str, Sequence[Mapping[str, Any]]]:
+    """All that there are; PLAIN is the first."""
+    return {boundary: rows for boundary, rows in {PLAIN: found["kinds"], **found["by_boundary"]}.items() if rows}
 
 
-def f1_by_boundary(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    return {
-        boundary: f1([each for each in rows if boundary_of(each) == boundary])
-        for boundary in dict.fromkeys(map(boundary_of, rows))
-    }
+def f1_by_boundary(found: Mapping[str, Any]) -> dict[str, float]:
+    return {boundary: f1(rows) for boundary, rows in rows_by_boundary(found).items()}
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """As docs/reference/liars.md has it, with the kinds that have no figures."""
-    measured = {each["kind"]: each for each in rows if boundary_of(each) == PLAIN}
+    measured = {each["kind"]: each for each in rows}
     lines = [
         "| kind | outcome | steps until found | honest removed | loss over that without it | tokens/s over before |",
         "|---|---|---|---|---|---|",
@@ -104,12 +101,12 @@ def virtual_table(seen: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def boundary_table(rows: Sequence[Mapping[str, Any]]) -> str:
+def boundary_table(by_boundary: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     """Of other encodings of boundary tensors, as the page has it."""
     lines = ["| encoding | kind | outcome | steps until found | honest removed | loss over that without it |"]
     lines.append("|---|---|---|---|---|---|")
-    for each in rows:
-        if (boundary := boundary_of(each)) != PLAIN:
+    for boundary, rows in by_boundary.items():
+        for each in rows:
             cells = f"{_spoken(each['steps_until_found'], 'g')} | {each['honest_removed']:g}"
             loss = _spoken(each["loss_ratio"], ".3f")
             lines.append(f"| {boundary} | `{each['kind']}` | {each['outcome']} | {cells} | {loss} |")
@@ -118,7 +115,7 @@ def boundary_table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def summary(found: Mapping[str, Any]) -> str:
     """The page's line on all of it."""
-    rows = [each for each in found["kinds"] if boundary_of(each) == PLAIN]
+    rows = found["kinds"]
     counts = [sum(each["outcome"] == one for each in rows) for one in (PREVENTED, FOUND, OPEN)]
     checks = found.get("checks")
     cost = "" if not checks else (

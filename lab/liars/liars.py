@@ -14,7 +14,7 @@ from typing import Any, Final
 import click
 
 from ftnode.lab.liars import cost, hardware, swarm, world
-from ftnode.lab.liars.figures import PLAIN, boundary_of, f1, f1_by_boundary, row, virtual_row
+from ftnode.lab.liars.figures import PLAIN, f1, f1_by_boundary, row, virtual_row
 from ftnode.lab.liars.kinds import KINDS, Kind
 from ftnode.lab.liars.swarm import Ground
 from ftnode.lab.results.result_files import Kept, folder_for, write_atomically
@@ -86,7 +86,7 @@ def run(asked: Asked) -> int:
             click.echo(hardware.text(found["hardware"]))
     if asked.as_json:
         click.echo(json.dumps(found, indent=2))
-    elif found["kinds"]:
+    elif found["f1_by_boundary"]:
         scores = [f"{score:g} ({boundary})" for boundary, score in found["f1_by_boundary"].items()]
         click.echo(f"F1 by encoding of boundary tensors: {', '.join(scores)}")
     return 0
@@ -168,29 +168,26 @@ def _undisturbed(kind: Kind, ground: Ground) -> dict[str, Any]:
 def _found_before(folder: Path | None) -> dict[str, Any]:
     """What earlier calls have written there."""
     empty: dict[str, Any] = {
-        "kinds": [], "f1": None, "f1_by_boundary": {}, "cost": None, "virtual": {}, "hardware": [],
+        "kinds": [], "f1": None, "cost": None, "by_boundary": {}, "f1_by_boundary": {}, "virtual": {}, "hardware": [],
     }  # fmt: skip
     path = None if folder is None else folder / FIGURES
     return empty | json.loads(path.read_text()) if path is not None and path.exists() else empty
 
 
 def _add(found: dict[str, Any], kind: Kind, boundary: str, made: dict[str, Any]) -> None:
-    """Rows are in the order of KINDS; behind them are those of other encodings, which name it."""
-    new = made if boundary == PLAIN else {**made, "boundary": boundary}
-    others = [each for each in found["kinds"] if (each["kind"], boundary_of(each)) != (kind.name, boundary)]
-    found["kinds"] = sorted([*others, new], key=_place)
-    found["f1_by_boundary"] = f1_by_boundary(found["kinds"])
-    found["f1"] = f1([each for each in found["kinds"] if boundary_of(each) == PLAIN])
+    """Rows are in the order of KINDS, each kind once; those of other encodings stand apart."""
+    rows = found["kinds"] if boundary == PLAIN else found["by_boundary"].get(boundary, [])
+    rows = sorted([*(each for each in rows if each["kind"] != kind.name), made], key=lambda each: _rank(each["kind"]))
+    if boundary == PLAIN:
+        found["kinds"], found["f1"] = rows, f1(rows)
+    else:
+        found["by_boundary"] = dict(sorted((found["by_boundary"] | {boundary: rows}).items()))
+    found["f1_by_boundary"] = f1_by_boundary(found)
 
 
 def _add_worlds(found: dict[str, Any], seen: Mapping[str, dict[str, Any]]) -> None:
     rows = [name for kind in KINDS for name in kind.in_worlds]
     found["virtual"] = dict(sorted((found["virtual"] | seen).items(), key=lambda item: rows.index(item[0])))
-
-
-def _place(made: dict[str, Any]) -> tuple[bool, str, int]:
-    boundary = boundary_of(made)
-    return boundary != PLAIN, boundary, _rank(made["kind"])
 
 
 def _rank(name: str) -> int:

@@ -102,14 +102,24 @@ def test_other_encodings_stand_apart(tmp_path: Path, made: list[str]) -> None:
     asked("--only", "gradients-turned", "--out", str(tmp_path))
     asked("--only", "gradients-turned", "--boundary", "int8", "--out", str(tmp_path))
     found = json.loads((tmp_path / "liars.json").read_text())
-    assert [each["kind"] for each in found["kinds"]] == ["gradients-turned"] * 2
-    assert [tuple(each) for each in found["kinds"]] == [ROW, (*ROW, "boundary")]
-    assert found["kinds"][1]["boundary"] == "int8" and found["f1_by_boundary"] == {"float32": 1.0, "int8": 1.0}
+    assert [each["kind"] for each in found["kinds"]] == ["gradients-turned"]
+    assert {boundary: [tuple(each) for each in rows] for boundary, rows in found["by_boundary"].items()} == {
+        "int8": [ROW]
+    }
+    assert found["f1_by_boundary"] == {"float32": 1.0, "int8": 1.0}
     asked("--only", "gradients-older", "--out", str(tmp_path))
-    again = json.loads((tmp_path / "liars.json").read_text())["kinds"]
-    assert [(each["kind"], each.get("boundary")) for each in again] == [
-        ("gradients-turned", None), ("gradients-older", None), ("gradients-turned", "int8"),
-    ]  # fmt: skip
+    asked("--only", "gradients-older", "--only", "gradients-turned", "--boundary", "int4", "--out", str(tmp_path))
+    again = json.loads((tmp_path / "liars.json").read_text())
+    both = ["gradients-turned", "gradients-older"]
+    assert [each["kind"] for each in again["kinds"]] == both
+    apart = {boundary: [each["kind"] for each in rows] for boundary, rows in again["by_boundary"].items()}
+    assert [*apart.items()] == [("int4", both), ("int8", both[:1])]
+
+
+def test_where_only_another_encoding_was_measured_it_says_the_score(made: list[str]) -> None:
+    words = ("--only", "gradients-turned", "--boundary", "int8")
+    assert "F1 by encoding of boundary tensors: 1 (int8)" in asked(*words)
+    assert json.loads(asked(*words, "--json"))["kinds"] == []
 
 
 def test_what_a_busy_machine_made_of_a_swarm_is_not_kept(tmp_path: Path, made: list[str]) -> None:

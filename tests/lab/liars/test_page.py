@@ -1,12 +1,15 @@
-"""docs/reference/liars.md has the figures of docs/reference/liars.json, and that file is what the lab writes."""
+"""docs/reference/liars.md has the figures of docs/reference/liars.json, that file is what the lab writes, and what it
+says reaches the goals."""
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import pytest
 
@@ -29,7 +32,7 @@ def test_the_page_has_the_figures(figures: dict[str, Any]) -> None:
         r"(?m)^\*\*Of \d+ kinds.*$": page.summary(figures),
         r"(?m)^\| kind \| outcome \|.*(?:\n\|.*)*": page.table(figures["kinds"]),
         r"(?m)^\| kind \| worlds \|.*(?:\n\|.*)*": page.virtual_table(figures["virtual"]),
-        r"(?m)^\| encoding \|.*(?:\n\|.*)*": page.boundary_table(figures["kinds"]),
+        r"(?m)^\| encoding \|.*(?:\n\|.*)*": page.boundary_table(figures["by_boundary"]),
         r"(?m)^\| what is compared \|.*(?:\n\|.*)*": hardware.table(figures["hardware"]),
     }
     text = PAGE.read_text(encoding="utf-8")
@@ -42,20 +45,134 @@ def test_the_page_has_the_figures(figures: dict[str, Any]) -> None:
 
 
 def test_the_file_has_kinds_once_with_what_is_promised_of_them(figures: dict[str, Any]) -> None:
-    by_boundary: dict[str, list[str]] = {}
-    for each in figures["kinds"]:
-        by_boundary.setdefault(page.boundary_of(each), []).append(each["kind"])
-    assert [*by_boundary] == [page.PLAIN, *sorted({*by_boundary} - {page.PLAIN})]
-    for names in by_boundary.values():
+    assert [each["kind"] for each in figures["kinds"]] == [kind.name for kind in KINDS]
+    assert [*figures["by_boundary"]] == sorted({*figures["by_boundary"]} - {page.PLAIN})
+    for rows in page.rows_by_boundary(figures).values():
+        names = [each["kind"] for each in rows]
         assert names == [kind.name for kind in KINDS if kind.name in names]
-    for each in figures["kinds"]:
-        assert tuple(each) == (page.ROW if page.boundary_of(each) == page.PLAIN else (*page.ROW, "boundary"))
-        found = each["steps_until_found"]
-        assert each["outcome"] in (page.PREVENTED, page.FOUND, page.OPEN)
-        assert (found is not None) == (each["outcome"] == page.FOUND)
-    assert figures["f1_by_boundary"] == page.f1_by_boundary(figures["kinds"])
-    assert figures["f1"] == figures["f1_by_boundary"][page.PLAIN]
-    assert figures["cost"] is None or 0 <= figures["cost"] < 1
+        for each in rows:
+            assert tuple(each) == page.ROW
+            found = each["steps_until_found"]
+            assert each["outcome"] in (page.PREVENTED, page.FOUND, page.OPEN)
+            assert (found is not None) == (each["outcome"] == page.FOUND)
+    assert figures["f1_by_boundary"] == page.f1_by_boundary(figures)
+    assert figures["f1"] == page.f1(figures["kinds"])
+
+
+LOSS_MAX: Final = 1.01
+F1_MIN: Final = 0.95
+COST_MAX: Final = 0.03
+STEPS_MAX: Final = 20
+STEPS_SOMETIMES_MAX: Final = 250
+"""For a lie in a tenth of the visits."""
+SOMETIMES: Final = ("tenth-of-visits", "tenth-from-step-200")
+LOT_ALONE: Final = "numbers have no size there, so that only a check by lot sees it, once in 50 steps"
+
+
+class Missed(NamedTuple):
+    """A goal that is not reached: what was measured, which may not get worse, and why."""
+
+    measured: float
+    why: str
+
+
+KNOWN: Final = {
+    ("int4", "activations-noise", "loss_ratio"): Missed(1.011, "one swarm; means of steps scatter by 0.3 %"),
+    **{
+        ("worlds", f"gradients-{name}", what): Missed(value, LOT_ALONE)
+        for name in ("times1000", "times1.5", "turned", "noise", "older", "zero")
+        for what, value in (("not found", 1), ("steps", 271))
+    },
+    ("worlds", "tenth-of-visits", "not found"): Missed(10, LOT_ALONE),
+    ("worlds", "from-step-200", "not found"): Missed(1, LOT_ALONE),
+    ("worlds", "from-step-200", "steps"): Missed(298, LOT_ALONE),
+    ("worlds", "two-that-agree", "steps"): Missed(107, LOT_ALONE),
+    ("worlds", "two-that-agree, of three", "not found"): Missed(20, "most of a group, and as old: not defended"),
+    ("worlds", "two-that-agree, of three", "honest_removed"): Missed(40, "most of a group, and as old: not defended"),
+}  # fmt: skip
+"""By encoding of boundary tensors (or `worlds`, the virtual ones), kind, and what was to be reached."""
+Goal = tuple[str, str, str]
+
+
+def steps_max(kind: str) -> int:
+    return STEPS_SOMETIMES_MAX if kind in SOMETIMES else STEPS_MAX
+
+
+def measured_and_goals(figures: dict[str, Any]) -> Iterator[tuple[Goal, float, float]]:
+    """(what, the value, the goal), of all values that are to be small."""
+    yield ("", "", "cost"), figures["cost"], COST_MAX
+    for boundary, f1 in {"": figures["f1"], **figures["f1_by_boundary"]}.items():
+        yield (boundary, "", "1 - f1"), round(1 - f1, 6), round(1 - F1_MIN, 6)
+    for boundary, rows in page.rows_by_boundary(figures).items():
+        for each in rows:
+            yield (boundary, each["kind"], "open"), each["outcome"] == page.OPEN, 0
+            yield (boundary, each["kind"], "honest_removed"), each["honest_removed"], 0
+            for what, goal in (("loss_ratio", LOSS_MAX), ("steps_until_found", steps_max(each["kind"]))):
+                if each[what] is not None:
+                    yield (boundary, each["kind"], what), each[what], goal
+    for kind, seen in figures["virtual"].items():
+        yield ("worlds", kind, "honest_removed"), seen["honest_removed"], 0
+        yield ("worlds", kind, "not found"), seen["worlds"] - seen["found"] - seen["harmless"], 0
+        if seen["steps_at_most"] is not None:
+            yield ("worlds", kind, "steps"), seen["steps_at_most"], steps_max(kind)
+
+
+def worse(figures: dict[str, Any]) -> dict[Goal, float]:
+    """What is neither reached nor known, or worse than what is known."""
+    return {
+        what: value
+        for what, value, goal in measured_and_goals(figures)
+        if value > max(goal, KNOWN[what].measured if what in KNOWN else goal)
+    }
+
+
+def outlived(figures: dict[str, Any]) -> set[Goal]:
+    """Exceptions that are none any more: the goal is reached, or what was measured is better than what is written."""
+    missed = {what: value for what, value, goal in measured_and_goals(figures) if value > goal}
+    return {what for what, known in KNOWN.items() if missed.get(what) != known.measured}
+
+
+def test_goals_are_reached_but_for_what_is_known(figures: dict[str, Any]) -> None:
+    assert worse(figures) == {}, "mend it, or write in KNOWN why it is missed"
+
+
+def test_an_exception_that_is_none_any_more_goes(figures: dict[str, Any]) -> None:
+    assert outlived(figures) == set()
+
+
+def row_of(figures: dict[str, Any], kind: str, boundary: str = page.PLAIN) -> dict[str, Any]:
+    rows = page.rows_by_boundary(figures)[boundary]
+    found: dict[str, Any] = next(each for each in rows if each["kind"] == kind)  # type: ignore[assignment]
+    return found
+
+
+SPOILT: Final[dict[str, Callable[[dict[str, Any]], None]]] = {
+    "loss": lambda figures: row_of(figures, "gradients-zero").update(loss_ratio=1.0101),
+    "loss of another encoding": lambda figures: row_of(figures, "gradients-zero", "int8").update(loss_ratio=1.0101),
+    "a known loss": lambda figures: row_of(figures, "activations-noise", "int4").update(loss_ratio=1.0111),
+    "f1": lambda figures: figures.update(f1=0.949),
+    "f1 of another encoding": lambda figures: figures["f1_by_boundary"].update(int4=0.949),
+    "cost": lambda figures: figures.update(cost=0.0301),
+    "an honest one": lambda figures: row_of(figures, "wrong-hashes").update(honest_removed=1),
+    "an honest one in worlds": lambda figures: figures["virtual"]["false-accuser"].update(honest_removed=1),
+    "steps": lambda figures: row_of(figures, "from-step-200").update(steps_until_found=21),
+    "steps of one that lies now and then": lambda figures: row_of(figures, SOMETIMES[1]).update(steps_until_found=251),
+    "nobody is found": lambda figures: row_of(figures, "sums-turned").update(outcome=page.OPEN, steps_until_found=None),
+    "found in fewer worlds": lambda figures: figures["virtual"]["tenth-of-visits"].update(found=9),
+}
+
+
+@pytest.mark.parametrize("what", SPOILT)
+def test_planted_a_worse_measurement_fails(what: str, figures: dict[str, Any]) -> None:
+    spoilt = copy.deepcopy(figures)
+    SPOILT[what](spoilt)
+    assert len(worse(spoilt)) == 1
+
+
+def test_planted_a_better_one_leaves_an_exception_over(figures: dict[str, Any]) -> None:
+    better = copy.deepcopy(figures)
+    row_of(better, "activations-noise", "int4").update(loss_ratio=1.01)
+    assert outlived(better) == {("int4", "activations-noise", "loss_ratio")}
 
 
 def test_honest_machines_stay_far_below_what_is_allowed(figures: dict[str, Any]) -> None:
