@@ -86,7 +86,9 @@ class Picture(NamedTuple):
     versions: Mapping[int, Version]
     """The weights that we hold, by stage."""
     finished: bool
-    """All steps are committed, and we were told so."""
+    """All steps are committed, and we were told so as a holder."""
+    over: bool
+    """All steps are committed, as far as we know."""
     learners: tuple[tuple[int, Peer], ...]
     """(stage, peer): who learns a stage in the step that we work on."""
     other_leavers: frozenset[Peer]
@@ -188,6 +190,7 @@ def picture_of(
         signs=s.liveness.shown(),
         versions=as_it_is(s.own.versions),
         finished=s.own.finished,
+        over=s.over,
         learners=begin.learners if begin is not None else (),
         other_leavers=s.members.intersection(leavers) - {s.me} if leads else frozenset(),
         leaving=bool(s.leaving),

@@ -249,6 +249,12 @@ class Situation(NamedTuple):
         return max(begun, self.history.newest_step, max((version.step for version in held), default=0))
 
     @property
+    def over(self) -> bool:
+        """All steps are committed, as far as we know."""
+        start = self.view.lineage.start if self.view is not None else None
+        return max(self.highest_step, start.step if start is not None else 0) >= self.settings.steps
+
+    @property
     def quorate(self) -> bool:
         """A leader: hears a quorum. Others: the leader said so within the lease, and we were not blocked since."""
         if self.view is None:

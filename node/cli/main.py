@@ -36,6 +36,11 @@ ORIGIN = "ftnode.origin"
 """In click's meta: where the value stands that an error complains of."""
 
 
+class ReaderGoneError(Exception):
+    """A BrokenPipeError that click may not see: it would end the process with 1, which a command that has found
+    something wrong ends with."""
+
+
 class LazyGroup(click.Group):
     """A group that knows the one-line help of its commands without loading them."""
 
@@ -115,6 +120,8 @@ class LazyGroup(click.Group):
         """An error that complains of a value says where that stands, when it was not typed."""
         try:
             return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise ReaderGoneError from error
         except (UserError, click.BadParameter) as error:
             where = ctx.meta[ORIGIN](error) if ORIGIN in ctx.meta else ""
             if not where:
@@ -320,6 +327,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _group(group)
     except (click.exceptions.ClickException, click.Abort, UserError, KeyboardInterrupt, BrokenPipeError) as error:
         return _report(error)
+    except ReaderGoneError:
+        return _report(BrokenPipeError())
     except OSError as error:
         if isinstance(error, PermissionError) and error.filename is not None:
             return _report(UserError(f"cannot use {error.filename}: {error.strerror}; see who owns it", 77))

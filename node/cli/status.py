@@ -236,7 +236,7 @@ def _watch(
     from ftnode.node.watch import light_client
 
     more = _completion(verbose)
-    if as_json or not sys.stdout.isatty():
+    if as_json or not on_terminal():
         light_client.watch(addresses, interval, timeout, lambda found: _show(found, as_json, verbose), run, more)
         return
 
@@ -250,13 +250,18 @@ def _watch(
         )
 
 
+def on_terminal() -> bool:
+    """A standard output that was closed is None."""
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
 def _show(found: SwarmStatus, as_json: bool, verbose: bool) -> None:
     if as_json:
         from ftnode.node.watch.status import to_mapping
 
         click.echo(json.dumps(to_mapping(found)))
         return
-    if sys.stdout.isatty():
+    if on_terminal():
         from rich.console import Console
 
         from ftnode.node.watch.status_table import render

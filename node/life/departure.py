@@ -163,8 +163,8 @@ class Departure:
         left = self._seconds_left()
         limit = f", or in {left:.0f} s" if left < inf else ""
         self._say(
-            "leaving", f"the last copy of {names_of(last)} goes with this node, and nobody has exported the model: "
-            f"it leaves when somebody has (ftnode export){limit}; once more ends it"
+            "leaving", f"the last copy of {names_of(last)} goes with this node, and nobody has exported the model"
+            f"{on_disk(last, self.stored())}: it leaves when somebody has (ftnode export){limit}; once more ends it"
         )  # fmt: skip
 
     async def watch_the_end(self) -> None:

@@ -166,10 +166,14 @@ class Observer:
 
     def _tell_the_end(self, picture: Picture) -> None:
         """Once, when the run is done."""
-        if picture.finished and not self._told_end:
-            self._told_end = True
-            if self.work.visits:
-                self._say("summary", f"all {picture.settings.steps:,} steps are done; {summary(self.work)}")
+        if not picture.over or self._told_end:
+            return
+        done = f"all {picture.settings.steps:,} steps are done"
+        if picture.finished and self.work.visits:
+            self._say("summary", f"{done}; {summary(self.work)}")
+        elif not picture.finished and not picture.mine:
+            self._say("finished", f"{done}: nothing is left to compute; get the model with: ftnode export MANIFEST DIR")
+        self._told_end = picture.finished or not picture.mine
 
     def _tell_of_alarms(self, picture: Picture) -> None:
         """Each once, until it is over; figures behind the first clause may change meanwhile."""

@@ -1,9 +1,10 @@
 """Which commits a node keeps snapshots of, and its part in keeping them.
 
-At a commit that the manifest's `snapshot_every` divides, the compute process is told to copy the stage's state into
-shared memory, between the update and whatever comes next: all stages of the swarm keep the same steps, and training
-waits for a copy in memory and no more. A thread then writes it down. A stage whose last snapshot is still being written
-is left out, once, and that is said; so is every other trouble. Training goes on in any case.
+At a commit that the manifest's `snapshot_every` divides, and at the last one of the run, the compute process is told to
+copy the stage's state into shared memory, between the update and whatever comes next: all stages of the swarm keep the
+same steps, and training waits for a copy in memory and no more. A thread then writes it down. A stage whose last
+snapshot is still being written is left out, once, and that is said; so is every other trouble. Training goes on in any
+case.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ TROUBLES_MAX: Final = 4
 """Said one after the other; what comes behind them is only logged, until a snapshot is kept again."""
 
 
-def is_due(step: int, every: int) -> bool:
-    """Step 0 is a function of the manifest, and kept by it."""
-    return every > 0 and step > 0 and step % every == 0
+def is_due(step: int, every: int, last: int) -> bool:
+    """Step 0 is a function of the manifest, and kept by it. After the `last` one is the model that was wanted."""
+    return every > 0 and step > 0 and (step % every == 0 or step == last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,8 @@ class About:
     optimiser: str
     corpus: str
     seed: int
+    last: int
+    """The step with which the run is over."""
 
     def index(self, stage: int, view: View | None, answer: dict[str, Any]) -> StageIndex:
         """Of a stage's copy, as far as it is known before it is written. `answer`: compute's."""
@@ -70,7 +73,7 @@ class About:
 
 def about_of(manifest: Manifest) -> About:
     model, stages, kind = ModelConfig.of(manifest.model), manifest.pipeline.stages, manifest.optimiser.kind
-    return About(manifest.run_id, stages, model, kind, manifest.data.sha256, manifest.run.seed)
+    return About(manifest.run_id, stages, model, kind, manifest.data.sha256, manifest.run.seed, manifest.run.steps)
 
 
 class NoSaver:
@@ -136,7 +139,7 @@ class SnapshotSaver:
 
     def applied(self, stage: int, version: Version) -> None:
         """An update of this stage has been ordered, and nothing behind it yet."""
-        if not is_due(version.step, self._every) or self._nursery is None:
+        if not is_due(version.step, self._every, self._about.last) or self._nursery is None:
             return
         self._warn_of_limit()
         if stage in self._busy:

@@ -181,8 +181,7 @@ def _state(picture: Picture, waiting: str) -> str:
         return "halted"
     if waiting:
         return "waiting"
-    over = picture.history.newest_step >= picture.settings.steps
-    return "finished" if picture.finished or over else "training"
+    return "finished" if picture.finished or picture.over else "training"
 
 
 def _eta(picture: Picture) -> float | None:

@@ -252,6 +252,17 @@ sys.exit(cli.main(["look"]))
 """A command that writes out of nurseries until nobody takes it, as `ftnode status --watch --json`."""
 
 
+def test_a_reader_that_is_gone_is_no_error_of_the_command() -> None:
+    """click would end it with 1 where the pipe breaks while it writes."""
+    plain = NURSERY.replace('raise ExceptionGroup("nurseries", [ExceptionGroup("", [error])])', "raise")
+    assert plain != NURSERY
+    looking = subprocess.Popen([sys.executable, "-c", plain], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert looking.stdout is not None and looking.stderr is not None and looking.stdout.read(5) == b"xxxxx"
+    looking.stdout.close()
+    with looking.stderr:
+        assert (looking.stderr.read(), looking.wait(60)) == (b"", 141)
+
+
 def test_out_of_nurseries_a_reader_that_is_gone_is_no_error() -> None:
     looking = subprocess.Popen([sys.executable, "-c", NURSERY], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert looking.stdout is not None and looking.stderr is not None and looking.stdout.read(5) == b"xxxxx"

@@ -50,7 +50,7 @@ class Node:
         self.memory = SnapshotMemory(state_numbers(config), config.number_bytes)
         self.compute = direct(config, snapshots=self.memory)
         self.store = SnapshotStore(home, RUN, disk)
-        about = About(RUN, STAGES, model_of(config), config.optimiser, "cd" * 32, 5)
+        about = About(RUN, STAGES, model_of(config), config.optimiser, "cd" * 32, 5, 1000)
         self.saver = SnapshotSaver(
             self.store,
             self.memory,

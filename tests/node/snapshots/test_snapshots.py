@@ -327,8 +327,8 @@ def test_a_state_of_another_size_is_refused(tmp_path: Path) -> None:
 
 
 def test_commits_that_are_due() -> None:
-    assert [step for step in range(31) if is_due(step, 10)] == [10, 20, 30]
-    assert not any(is_due(step, 0) for step in range(5))
+    assert [step for step in range(36) if is_due(step, 10, last=35)] == [10, 20, 30, 35]
+    assert not any(is_due(step, 0, last=4) for step in range(5))
 
 
 def test_nothing_is_kept_of_a_home_that_keeps_nothing(tmp_path: Path) -> None:
