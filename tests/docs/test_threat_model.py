@@ -16,11 +16,6 @@ ACTORS: Final = (
 )  # fmt: skip
 OUTCOMES: Final = ("prevented", "found", "only limited", "not defended")
 MEASURED: Final = "docs/reference/liars.md"
-WITHOUT_TEST: Final = (
-    "shows newcomers of an open run, which know no view yet, a lineage of its own",
-    "hides a run from newcomers that know no other peer",
-)
-"""Lines that nothing shows yet; none is to be added."""
 
 
 def rows() -> list[list[str]]:
@@ -36,16 +31,11 @@ def shown_by(row: list[str]) -> list[str]:
 def test_a_line_has_an_outcome_and_is_shown_by_what_there_is(row: list[str]) -> None:
     assert len(row) == 4 and row[2] in OUTCOMES
     paths = shown_by(row)
-    untested = row[1] in WITHOUT_TEST and (row[2], row[3]) == ("not defended", "no test")
-    assert paths or untested or (row[2], row[3]) == ("prevented", "libp2p's own tests")
+    assert paths or (row[2], row[3]) == ("prevented", "libp2p's own tests")
     for path in paths:
         text = (ROOT / path).read_text(encoding="utf-8")
         assert path == MEASURED or (re.search(r"(?m)^(async )?def test_", text) and path.startswith("tests/"))
         assert path != MEASURED or row[2] == "not defended", "what holds has a test, and no measurement alone"
-
-
-def test_a_line_without_a_test_is_named_as_such() -> None:
-    assert {row[1] for row in rows() if row[3] == "no test"} == {*WITHOUT_TEST}
 
 
 @pytest.mark.parametrize("actor", ACTORS)
