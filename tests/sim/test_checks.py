@@ -177,6 +177,16 @@ def test_without_checks_nobody_finds_it() -> None:
     assert steps_until_lost(world, host, SOON_SECONDS) == -1
 
 
+@pytest.mark.parametrize("gradients", [False, True])
+def test_without_checks_nobody_finds_what_was_passed_on_either(gradients: bool) -> None:
+    world = swarm(1, 2)
+    host = of_stage(world, True)
+    passes_on(world, host, gradients)
+    before = world.ledger.top_commit()
+    assert steps_until_lost(world, host, SOON_SECONDS) == -1
+    assert world.ledger.top_commit() > before + 3 and not lost(world)
+
+
 def test_a_comparison_that_says_yes_to_everything_finds_nobody() -> None:
     def agrees(self: Check, stage: int, distance: float, now: float) -> bool:
         self._unweighed.discard(stage)

@@ -52,20 +52,20 @@ def honest(world: World, networks: int) -> None:
         world.at(0.1 * index, world.start, (name, 1, True))
 
 
-def crowd(world: World, hold: int = 1) -> None:
+def crowd(world: World, hold: int = 1, networks: int = 1) -> None:
     for index in range(CROWD):
         name = f"crowd{index}"
-        world.networks[name] = THERE
+        world.networks[name] = THERE if networks == 1 else f"172.{index % networks}.0.0/16"
         world.at(world.now + 0.2 * index, world.start, (name, hold, True))
 
 
-def swarm(seed: int, networks: int) -> tuple[World, Watch]:
-    """It trains, and a crowd comes."""
+def swarm(seed: int, networks: int, theirs: int = 1) -> tuple[World, Watch]:
+    """It trains, and a crowd comes, at so many networks of its own."""
     world = World(GROWING, seed, delay_max=0.03)
     watch = Watch(world)
     honest(world, networks)
     world.run(20.0)
-    crowd(world)
+    crowd(world, networks=theirs)
     world.run(80.0)
     return world, watch
 
@@ -79,6 +79,12 @@ def test_fifty_of_one_machine_are_no_quorum_and_no_majority_of_a_group(seed: int
     done = world.ledger.top_commit()
     world.run(world.now + 10.0)
     assert world.ledger.top_commit() > done
+
+
+def test_fifty_at_as_many_networks_become_a_quorum() -> None:
+    """It is not defended, as SECURITY.md says."""
+    watch = swarm(1, 3, theirs=CROWD)[1]
+    assert watch.quorums and watch.majorities
 
 
 def test_the_run_goes_on_without_the_crowd() -> None:

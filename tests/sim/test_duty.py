@@ -120,6 +120,40 @@ def test_who_holds_a_step_up_is_replaced(way: str, seed: int, place: int) -> Non
     goes_on_without(world, host, BOUNDS[way])
 
 
+HELD_BACK_SECONDS: Final = 0.8 * LEASE
+
+
+class HoldsBack:
+    """What a leader gives as a member comes so much later than it could."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.held: list[tuple[float, fx.Effect]] = []
+
+    def __call__(self, event: ev.Event, decide: traitor.Decide) -> list[fx.Effect]:
+        now, out = self.world.now, list[fx.Effect]()
+        for effect in decide(event):
+            late = isinstance(effect, fx.Send) and isinstance(effect.message, Begin)
+            self.held.append((now + HELD_BACK_SECONDS if late else now, effect))
+        out.extend(effect for due, effect in self.held if due <= now)
+        self.held = [(due, effect) for due, effect in self.held if due > now]
+        return out
+
+
+def test_a_leader_that_holds_its_part_back_stays_and_slows_the_run_down() -> None:
+    """It is not defended, as SECURITY.md says: it keeps below every bound."""
+    world = swarm(1)
+    view, before = seen(world), world.ledger.top_commit()
+    world.run(world.now + TRAINS_SECONDS)
+    usual = world.ledger.top_commit() - before
+    betrays(world.by_id[view.leader.id], HoldsBack(world))
+    before = world.ledger.top_commit()
+    world.run(world.now + 4 * TRAINS_SECONDS)
+    steps = world.ledger.top_commit() - before
+    assert seen(world).leader == view.leader and not [note for note in world.notes if " lost: " in note]
+    assert 0 < steps < usual, (steps, usual)
+
+
 @pytest.mark.parametrize("way", sorted(BOUNDS))
 def test_the_heads_holder_is_replaced_when_another_leads(way: str) -> None:
     world = swarm(1, spare=2)

@@ -10,9 +10,11 @@ import pytest
 from ftnode.protocol.views import following, proofs
 from ftnode.protocol.views.following import Following
 from ftnode.protocol.views.proofs import Proofs
+from tests.sim import forged_views
 from tests.sim.checks import Violation
 from tests.sim.forged_views import WAYS, commits_around, is_hurt
 from tests.sim.planted import patched
+from tests.sim.world import World
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -74,3 +76,22 @@ def nobody_is_asked() -> Any:
 def test_a_planted_bug_is_found(plant: Callable[[], Any], way: str) -> None:
     with plant():
         assert not holds(1, way)
+
+
+def test_a_newcomer_that_hears_a_stranger_first_follows_it() -> None:
+    """It is not defended in an open run, as SECURITY.md says. The members go on as before."""
+    world = World(forged_views.SETTINGS, 1, delay_max=0.03)
+    for index in range(world.settings.stage_count):
+        world.at(0.1 * index, world.start, (f"peer{index}", 1, True))
+    world.run(forged_views.TRAINS_SECONDS)
+    honest = [host.peer.id for host in world.live()]
+    world.network.block({pair for name in honest for pair in ((name, "newcomer"), ("newcomer", name))})
+    world.directory.down = True
+    newcomer = world.start("newcomer", 1, True)
+    stranger = forged_views._enters(world, "elsewhere")
+    before = world.ledger.top_commit()
+    world.run(world.now + forged_views.BEAT_SECONDS * 8)
+    assert newcomer.view is not None and newcomer.view.leader == stranger.peer
+    views = [world.by_id[name].view for name in honest]
+    assert all(view is not None and view.leader != stranger.peer for view in views)
+    assert world.ledger.top_commit() > before

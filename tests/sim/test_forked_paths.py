@@ -101,6 +101,19 @@ def test_a_path_that_its_head_has_not_signed_is_not_taken(seed: int) -> None:
     trains_with_all(world, forking)
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_without_checks_a_head_that_forks_costs_one_after_another_its_place(seed: int) -> None:
+    """It is not defended, as SECURITY.md says: no path is signed, and nobody names the head."""
+    world = swarm(seed, 3)
+    host = holder(world, HEAD)
+    world.liars = True
+    world.notes.clear()
+    betrays(host, Forking(world, host))
+    world.run(world.now + SECONDS_MAX, lambda: len({*lost(world)}) >= 2)
+    assert len({*lost(world)}) >= 2 and str(host.peer) not in lost(world)
+    assert not any(" convicted: " in note for note in world.notes)
+
+
 def begins_a_path(host: Host, effect: fx.Effect) -> bool:
     """It gives a microbatch that it has admitted to the first block stage."""
     message = effect.message if isinstance(effect, fx.Send) else None

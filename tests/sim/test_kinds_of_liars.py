@@ -27,7 +27,8 @@ GRADIENTS: Final = Shown(
 )  # fmt: skip
 ACTIVATIONS: Final = Shown(
     ("sim.test_checks:test_who_passes_on_something_else_goes_and_nobody_else",
-     "node.compute.test_recount:test_what_was_passed_on_is_compared"),
+     "node.compute.test_recount:test_what_was_passed_on_is_compared",
+     "node.compute.test_recount:test_each_kind_of_number_is_far_off_in_every_encoding"),
     ("sim.test_checks:test_where_what_was_passed_on_is_not_compared_nobody_finds_it",),
 )  # fmt: skip
 FAR_OUT: Final = Shown(

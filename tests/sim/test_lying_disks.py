@@ -145,6 +145,36 @@ def test_whoever_kills_the_honest_holders_does_not_get_its_copy_taken(seed: int)
     forced_amnesia(seed)
 
 
+def without_rolls(seed: int, version: Version | None, *names: str) -> tuple[Version, set[Version]]:
+    """All but rolls is on honest disks. These liars have made-up snapshots of that version, or of the newest one. The
+    newest that there was, and what the swarm goes on from."""
+    swarm, _, newest = switched_off(seed)
+    world = swarm.world
+    assert world.disks.rolls
+    world.disks.rolls.clear()
+    for name in names:
+        world.disks.held[name] = made_up(world.settings, version or newest)
+    start(swarm, liar=names[0])
+    swarm.until(SETTINGS.steps)
+    return newest, {base for *_, base in swarm.installed}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_who_has_no_roll_believes_two_that_lie_and_not_one(seed: int) -> None:
+    """It is not defended, as SECURITY.md says."""
+    newest, base = without_rolls(seed, LATER, FOLLOWER)
+    assert base == {newest}
+    _, base = without_rolls(seed, LATER, FOLLOWER, "zzliar")
+    assert base == {LATER}
+
+
+def test_who_has_no_roll_takes_other_weights_of_a_step_that_was() -> None:
+    """It is not defended, as SECURITY.md says: no digest is known."""
+    with pytest.raises(Violation):
+        for seed in SEEDS:
+            without_rolls(seed, None, FOLLOWER)
+
+
 def no_rolls() -> Any:
     """As before there were rolls."""
     return patched(

@@ -13,6 +13,9 @@ from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import INITIAL_ATTEMPT, Peer, Version
 from ftnode.protocol.words.view import View
 from tests.protocol.wire.test_admission import some
+from tests.sim.directory import DirectoryService
+from tests.sim.host import Host
+from tests.sim.planted import patched
 from tests.sim.targets import best_view
 from tests.sim.test_restart import Swarm
 
@@ -20,6 +23,7 @@ SETTINGS = Settings(
     run="sim", stages=3, steps=400, microbatches=2, window=2, head_every=1, lease_seconds=3.0, minority_wait_seconds=6.0
 )
 LIAR = Peer("zzliar", 7)
+NEWCOMER = "newcomer"
 
 
 def lie(swarm: Swarm, copies: tuple[tuple[int, Version], ...]) -> Presence:
@@ -67,3 +71,28 @@ def test_whatever_strangers_announce_the_swarm_goes_on(seed: int) -> None:
 
     swarm.world.directory.lies = announced
     assert loses(swarm, seed % 4) > 3
+
+
+def test_a_directory_that_hides_the_run_keeps_who_knows_no_other_peer_from_it() -> None:
+    """It is not defended, as SECURITY.md says. Where it hides nothing, the same newcomer finds the run."""
+    assert follows_the_run(hidden=False) and not follows_the_run(hidden=True)
+
+
+def follows_the_run(hidden: bool) -> bool:
+    swarm = Swarm(SETTINGS, peers=6)
+    swarm.until(5)
+    world, visible = swarm.world, DirectoryService._visible
+
+    def hiding(self: DirectoryService, reader: Host) -> tuple[tuple[Presence, ...], tuple[View, ...]]:
+        """The newcomer is told of nobody, and nobody of it."""
+        presences, views = visible(self, reader)
+        if reader.peer.id == NEWCOMER:
+            return (), ()
+        return tuple(presence for presence in presences if presence.peer.id != NEWCOMER), views
+
+    with patched(*[(DirectoryService, "_visible", hiding)] if hidden else []):
+        newcomer = world.start(NEWCOMER, 1, True)
+        world.run(world.now + 30.0)
+    view = best_view(world)
+    assert view is not None and view.members() != (newcomer.peer,)
+    return newcomer.view is not None and newcomer.view.lineage.id == view.lineage.id

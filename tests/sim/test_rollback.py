@@ -215,6 +215,26 @@ def test_a_leader_that_takes_no_notice_of_it_keeps_what_it_has() -> None:
     ends_at_the_order(swarm)
 
 
+def test_a_leader_may_go_further_back_than_it_has_to() -> None:
+    """It is not defended, as SECURITY.md says: nobody else looks which snapshots there are, and all follow."""
+    swarm = spoilt(1)
+    before_order = restart.Restart.before_order
+
+    def older(self: restart.Restart, s: Any) -> Any:
+        return before_order(self, s._replace(order=replace(s.order, step=BACK_AT - 1)))
+
+    with patched((restart.Restart, "before_order", older)):
+        order(swarm)
+        world = swarm.world
+        world.run(world.now + 60.0, lambda: all(host.view and host.view.lineage.order for host in world.live()))
+        swarm.commits.clear()
+        swarm.until(OVER)
+    view = best_view(swarm.world)
+    assert view is not None and view.lineage.order == ORDER.number
+    assert view.lineage.start is not None and view.lineage.start.step == BACK_AT - 8
+    assert {host.view.lineage.id for host in world.live() if host.view} == {view.lineage.id}
+
+
 def test_a_second_order_goes_further_back() -> None:
     swarm = spoilt(2)
     order(swarm)

@@ -303,6 +303,14 @@ def test_planted_what_a_disk_keeps_is_not_told() -> None:
         assert members_until(world, host.peer.id, BACK_SECONDS)
 
 
+def test_where_nobody_who_comes_back_has_the_signed_words_it_works_again() -> None:
+    """It is not defended, as SECURITY.md says: on other disks there is nothing of it."""
+    world, host = convicts_and_is_switched_off()
+    assert world.disks.convicted
+    world.disks.convicted.clear()
+    assert members_until(world, host.peer.id, BACK_SECONDS)
+
+
 def test_who_was_convicted_is_offered_no_empty_stage_either() -> None:
     """It is there before those who held the stages."""
     world, host = convicts_and_is_switched_off(place=1)

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from ftnode.lab.hostile.lies import LIES, Lie
+from ftnode.lab.liars.kinds import NUMBERS
 from ftnode.models.number_check import NumberCheck
 from ftnode.node.compute.config import ComputeConfig
 from ftnode.node.compute.torch_backend import TorchStages
@@ -146,6 +148,59 @@ def test_a_device_that_rounds_otherwise_is_no_liar(encoding: str) -> None:
     content = torch.frombuffer(us.arena._map.view(2), dtype=torch.uint8)[: codec.bytes]
     codec.encode(1.5 * codec.decode(content)[0], None, content, NumberCheck(2))
     assert away("liar") > TENSOR_TOLERANCE[encoding]
+
+
+def far_off(encoding: str, gradients: bool, lie: Lie) -> tuple[float, float]:
+    """How far what a visit of stage 2 passed on, or handed back, is off: as it is, and after the lie. Real tensors."""
+    precision = "float64" if encoding == "float64" else "float32"
+    config = replace(
+        CONFIG, boundary=encoding, boundary_gradients=encoding, precision=precision, slot_bytes=2 * CONFIG.slot_bytes
+    )
+    him, us = direct(config), direct(config)
+    slot = 8 if gradients else 2
+    codec = us.backend._gradients if gradients else us.backend._activations  # type: ignore[attr-defined]
+
+    def numbers(of: Direct) -> torch.Tensor:
+        content = torch.frombuffer(of.arena._map.view(slot), dtype=torch.uint8)[: codec.bytes]
+        decoded = codec.decode(content)
+        found: torch.Tensor = decoded if gradients else decoded[0]
+        return found.clone()
+
+    visits(him, 0)
+    before = numbers(him)
+    visits(him, 1)
+    for each in range(7 + LAST_VISIT):
+        shown(him, us, each)
+
+    def away(of: str) -> float:
+        answer = us.call(
+            "recount", **COMMON, stage=2, microbatch=1, visit=2, of=[of, 1], input=1, gradient=9, passed_on=2,
+            handed_back=8,
+        )  # fmt: skip
+        assert answer["fault"] == ""
+        return float(answer["value"])
+
+    honest, told = away("him"), numbers(us)
+    lie(told, before)
+    content = torch.frombuffer(us.arena._map.view(slot), dtype=torch.uint8)[: codec.bytes]
+    codec.encode(told, content) if gradients else codec.encode(told, None, content, NumberCheck(2))
+    return honest, away("liar")
+
+
+@pytest.mark.parametrize("encoding", TENSOR_TOLERANCE)
+@pytest.mark.parametrize("gradients", [False, True], ids=["passed on", "handed back"])
+@pytest.mark.parametrize("lie", NUMBERS)
+def test_each_kind_of_number_is_far_off_in_every_encoding(lie: str, gradients: bool, encoding: str) -> None:
+    torch.manual_seed(1)  # what noise is drawn from
+    honest, found = far_off(encoding, gradients, LIES[lie])
+    assert honest == 0.0 and found > 2 * TENSOR_TOLERANCE[encoding]
+
+
+@pytest.mark.parametrize("encoding", ["float64", "float32", "bfloat16"])
+def test_what_is_less_than_the_limit_passes(encoding: str) -> None:
+    """It is not defended, as SECURITY.md says."""
+    honest, found = far_off(encoding, False, lambda tensor, before: tensor.mul_(1.03))
+    assert honest == 0.0 and 0.02 < found < TENSOR_TOLERANCE[encoding]
 
 
 def test_it_is_of_one_peer_in_one_attempt() -> None:

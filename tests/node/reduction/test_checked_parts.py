@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
+import torch
 
 from ftnode.lab.hostile.liar import lying_about_sums
 from ftnode.lab.hostile.lies import SUM_FACTORS
@@ -18,6 +19,12 @@ from ftnode.node.reduction.sketch import BLOCK, BUCKETS, DISTANCE_MAX, Sketch, d
 from ftnode.protocol.manifest.parse import CHECK_TOLERANCE
 from tests.node.reduction.reducing import ATTEMPT, NUMBERS, STAGE, Member, Wires, group, run, task
 
+
+def drawn(count: int) -> torch.Tensor:
+    """As what visits of another step give: other numbers."""
+    return torch.from_numpy(np.random.default_rng(2).standard_normal(count))
+
+
 Lie = Callable[[Any], None]
 LIES: Final[dict[str, Lie]] = {
     "ten times as much": lambda gradient: gradient.mul_(10),
@@ -26,6 +33,7 @@ LIES: Final[dict[str, Lie]] = {
     "turned": lambda gradient: gradient.neg_(),
     "nothing": lambda gradient: gradient.zero_(),
     "noise": lambda gradient: gradient.copy_(gradient[np.random.default_rng(1).permutation(len(gradient))]),
+    "of another step": lambda gradient: gradient.copy_(gradient.norm() / len(gradient) ** 0.5 * drawn(len(gradient))),
 }  # fmt: skip
 
 

@@ -73,6 +73,29 @@ def test_a_blend_is_weighted_by_omega() -> None:
     run(main)
 
 
+@pytest.mark.parametrize(("said", "most"), [(1e12, 1.0), (3.0, 0.75), (0.0, 0.0)])
+def test_a_donor_that_says_another_norm_moves_its_share_and_nothing_else(said: float, most: float) -> None:
+    """It is not defended, as SECURITY.md says. What is made lies between the right weights of both."""
+
+    async def main(nursery: trio.Nursery) -> None:
+        low, high = Host("low").holds(1, 0.0, 1.0), Host("high").holds(3, 100.0, said)
+        outcome, me, _ = await install(nursery, plan(2, Rung.BLEND, (1, "low"), (3, "high")), low, high)
+        assert isinstance(outcome.event, Installed), outcome.event
+        assert me.compute.stages[2][1] == pytest.approx([100 * most + n for n in range(NUMBERS)])
+        assert [donor.weight for donor in outcome.donors] == pytest.approx([1 - most, most])
+
+    run(main)
+
+
+def test_a_donor_that_says_a_norm_which_cannot_be_lends_nothing() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        low, high = Host("low").holds(1, 0.0, 1.0), Host("high").holds(3, 100.0, -1.0)
+        outcome, *_ = await install(nursery, plan(2, Rung.BLEND, (1, "low"), (3, "high")), low, high)
+        assert isinstance(outcome.event, InstallFailed) and outcome.event.donor == Peer("high", 1)
+
+    run(main)
+
+
 @pytest.mark.parametrize("checks", [0.0, 0.02])
 def test_what_others_lend_for_a_new_stage_is_kept_to_be_tried(checks: float) -> None:
     """Where the run has checks; what is here already needs no trial."""
