@@ -114,7 +114,7 @@ class Ours(OneTensor):
         self.stage.become(self.version, STEP, 1.0, 1.0)
         self._memory = SnapshotMemory(state_numbers(config), config.number_bytes)
         self._copies = SnapshotCopies(PinnedPlaces(self._memory, self.stage.dtype, self.stage.device))
-        about = About("ab" * 16, 1, self.model, config.optimiser, "cd" * 32, 0)
+        about = About("ab" * 16, 1, self.model, config.optimiser, "cd" * 32, 0, STEP)
         allowance = DiskAllowance(9, 10**12, 0)
         self._pool = ThreadPoolExecutor(1)
         self._kept: dict[Path, Any] = {}
