@@ -48,7 +48,7 @@ def waiting_for(s: Situation) -> str:
     if s.led is not None:
         return s.led.waiting(s)
     if not s.member:
-        return "" if s.over else "a stage that needs a holder"
+        return f"nothing more: all {s.settings.steps:,} steps are done" if s.over else "a stage that needs a holder"
     if s.leaving and s.mine:
         return f"others to take over {names_of(s.mine)}"
     if s.own.begin is None:
