@@ -66,7 +66,7 @@ def swarm(seed: int, networks: int, theirs: int = 1) -> tuple[World, Watch]:
     honest(world, networks)
     world.run(20.0)
     crowd(world, networks=theirs)
-    world.run(80.0)
+    world.run(80.0, lambda: theirs > 1 and bool(watch.quorums and watch.majorities))
     return world, watch
 
 
