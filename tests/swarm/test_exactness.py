@@ -85,7 +85,7 @@ def trained(folder: Path, text: Path, asked: Asked, kills: tuple[int, ...] = ())
         trial.wait("full groups", lambda story: sizes(story) == [holders] * (STAGES + 1), WAIT_SECONDS)
         for stage in kills:
             kill_replicas(trial, stage, seconds=WAIT_SECONDS)
-            trial.wait_for_step(trial.story.committed + 3, WAIT_SECONDS)
+            trial.wait_for_step(min(trial.story.committed + 3, STEPS), WAIT_SECONDS)
         trial.wait_for_step(STEPS, WAIT_SECONDS)
         weights = last_weights(trial, manifest)
     found = audit(folder / "logs")
