@@ -117,6 +117,16 @@ def test_what_was_passed_on_is_compared(first: int, last: int, model: str) -> No
         assert slot is None or away(name, **{name: other}) > 0.1
 
 
+def away(us: Direct, of: str) -> float:
+    """How far what somebody's visit of stage 2 gave is from what it gives here, as it was shown to us."""
+    answer = us.call(
+        "recount", **COMMON, stage=2, microbatch=1, visit=2, of=[of, 1], input=1, gradient=9, passed_on=2,
+        handed_back=8,
+    )  # fmt: skip
+    assert answer["fault"] == ""
+    return float(answer["value"])
+
+
 @pytest.mark.parametrize("encoding", TENSOR_TOLERANCE)
 def test_a_device_that_rounds_otherwise_is_no_liar(encoding: str) -> None:
     """Weights that differ like numbers in bfloat16 make outputs that differ by less than half of what is allowed; half
@@ -134,20 +144,12 @@ def test_a_device_that_rounds_otherwise_is_no_liar(encoding: str) -> None:
     for slot in range(7 + LAST_VISIT):
         shown(him, us, slot)
 
-    def away(of: str) -> float:
-        answer = us.call(
-            "recount", **COMMON, stage=2, microbatch=1, visit=2, of=[of, 1], input=1, gradient=9, passed_on=2,
-            handed_back=8,
-        )  # fmt: skip
-        assert answer["fault"] == ""
-        return float(answer["value"])
-
-    honest = away("him")
+    honest = away(us, "him")
     assert 0.0 < honest < TENSOR_TOLERANCE[encoding] / 2, honest
     codec = us.backend._activations  # type: ignore[attr-defined]
     content = torch.frombuffer(us.arena._map.view(2), dtype=torch.uint8)[: codec.bytes]
     codec.encode(1.5 * codec.decode(content)[0], None, content, NumberCheck(2))
-    assert away("liar") > TENSOR_TOLERANCE[encoding]
+    assert away(us, "liar") > TENSOR_TOLERANCE[encoding]
 
 
 def far_off(encoding: str, gradients: bool, lie: Lie) -> tuple[float, float]:
@@ -172,19 +174,11 @@ def far_off(encoding: str, gradients: bool, lie: Lie) -> tuple[float, float]:
     for each in range(7 + LAST_VISIT):
         shown(him, us, each)
 
-    def away(of: str) -> float:
-        answer = us.call(
-            "recount", **COMMON, stage=2, microbatch=1, visit=2, of=[of, 1], input=1, gradient=9, passed_on=2,
-            handed_back=8,
-        )  # fmt: skip
-        assert answer["fault"] == ""
-        return float(answer["value"])
-
-    honest, told = away("him"), numbers(us)
+    honest, told = away(us, "him"), numbers(us)
     lie(told, before)
     content = torch.frombuffer(us.arena._map.view(slot), dtype=torch.uint8)[: codec.bytes]
     codec.encode(told, content) if gradients else codec.encode(told, None, content, NumberCheck(2))
-    return honest, away("liar")
+    return honest, away(us, "liar")
 
 
 @pytest.mark.parametrize("encoding", TENSOR_TOLERANCE)

@@ -327,8 +327,8 @@ def evaluated(hands: Hands) -> list[tuple[int, float]]:
     return [(row["step"], row["loss"]) for row in read_trace(hands.path) if row["k"] == "evaluated"]
 
 
-def test_a_validation_that_is_done_again_is_written_down_again(tmp_path: Path) -> None:
-    """With what was rebuilt once more, or after the swarm went back to its disks."""
+def evaluating(tmp_path: Path) -> tuple[Hands, Chronicle]:
+    """A leader that knows one validation."""
     hands = Hands(tmp_path)
     hands.driver.directory = cast(Any, Shelf())
     history = hands.core.picture.history
@@ -336,6 +336,12 @@ def test_a_validation_that_is_done_again_is_written_down_again(tmp_path: Path) -
     hands.core.picture = picture(me=A, leads=True)
     hands.core.effects[ev.Wake] = [fx.PublishView(None)]
     history.evaluate(5, 2.5)
+    return hands, history
+
+
+def test_a_validation_that_is_done_again_is_written_down_again(tmp_path: Path) -> None:
+    """With what was rebuilt once more, or after the swarm went back to its disks."""
+    hands, history = evaluating(tmp_path)
     history.evaluate(6, 2.4)
     driver = hands.driver
     driver._turn(ev.Wake())
@@ -351,13 +357,7 @@ def test_a_validation_that_is_done_again_is_written_down_again(tmp_path: Path) -
 
 
 def test_at_an_event_without_a_validation_none_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hands = Hands(tmp_path)
-    hands.driver.directory = cast(Any, Shelf())
-    history = hands.core.picture.history
-    assert isinstance(history, Chronicle)
-    hands.core.picture = picture(me=A, leads=True)
-    hands.core.effects[ev.Wake] = [fx.PublishView(None)]
-    history.evaluate(5, 2.5)
+    hands, history = evaluating(tmp_path)
     hands.driver._turn(ev.Wake())
     monkeypatch.setattr(history, "validation", None)
     hands.driver._turn(ev.Wake())
