@@ -243,6 +243,8 @@ class Driver:
                 self._start_install(effect)
             case fx.Keep():
                 self._start_keep(effect)
+            case fx.TakeCopy(stage):
+                self.copies.take(stage)
             case fx.DropCopy(stage):
                 self._drop_copy(stage)
             case fx.Forget(stage):
@@ -453,6 +455,7 @@ class Driver:
         assert self._nursery is not None
         stage = effect.donor.stage
         self._keeps.cancel(stage)
+        self.copies.fetched.pop(stage, None)
         self.transport.know(effect.donor.peer.id, effect.donor.contact)
         keep = Errand(stage)
         self._keeps.begin(keep)
@@ -461,7 +464,7 @@ class Driver:
     def _drop_copy(self, stage: int) -> None:
         """With the word of it that the core has not heard."""
         self._keeps.cancel(stage)
-        self.copies.held.pop(stage, None)
+        self.copies.drop(stage)
 
     async def _keep(self, effect: fx.Keep, keep: Errand) -> None:
         assert self.copy_fetcher is not None
@@ -470,6 +473,6 @@ class Driver:
             if self._keeps.goes_on(keep):
                 keep.end = fetched.event
                 if fetched.copy is not None:
-                    self.copies.held[keep.stage] = fetched.copy
+                    self.copies.fetched[keep.stage] = fetched.copy
                 for event in (*fetched.history, fetched.event):
                     self.deliver(event)

@@ -40,7 +40,15 @@ class Copy:
 
 
 class CopyStore:
-    """Stage → what we keep of it. One copy each: a newer one takes its place when it is whole."""
+    """Stage → what we keep and lend of it, and what was fetched to take its place."""
 
     def __init__(self) -> None:
         self.held: dict[int, Copy] = {}
+        self.fetched: dict[int, Copy] = {}
+
+    def take(self, stage: int) -> None:
+        self.held[stage] = self.fetched.pop(stage)
+
+    def drop(self, stage: int) -> None:
+        self.held.pop(stage, None)
+        self.fetched.pop(stage, None)

@@ -4,7 +4,8 @@ The head's copy is exact, weights and optimiser, and lies with the holders of th
 neighbours (CheckFree+, section 4.3 of "All is Not Lost"). A shadow is a block stage's weights, compressed, with a peer
 of a stage that is not adjacent, so that two neighbours lost together do not take each other's shadow along. Both are
 refreshed while the next steps are computed, whenever the commit's number is divisible by a setting, and at once when a
-keeper has none, one at a time. The old copy stays until the new one is whole.
+keeper has none, one at a time. The old copy stays until the new one is whole and a Begin tells of it: a copy of which
+nobody but its keeper has heard counts for nothing (rule 49).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final
 
 from ftnode.protocol.planning.keepers import closeness, keepers_of
 from ftnode.protocol.situation import Outcome, Situation
-from ftnode.protocol.words.effects import DropCopy, Keep
+from ftnode.protocol.words.effects import DropCopy, Keep, TakeCopy
 from ftnode.protocol.words.events import KeepFailed, Kept
 from ftnode.protocol.words.messages import Begin, Donor
 from ftnode.protocol.words.settings import Settings
@@ -61,6 +62,10 @@ class OwnCopies:
         """(stage, PeerId) of all keepers, by the last Begin."""
         self._pending: dict[int, tuple[Version, str]] = {}
         """Stage → the version on its way, and the lineage that made it."""
+        self._whole: dict[int, tuple[Version, str]] = {}
+        """As `_pending`: what lies beside the copy of before, until a Begin tells of it."""
+        self._told: dict[int, Version] = {}
+        """Stage → the newest copy of which a Begin said that it was lent to us."""
 
     def versions(self) -> tuple[tuple[int, Version], ...]:
         """(stage, version) of each, for Statuses and presences."""
@@ -74,6 +79,7 @@ class OwnCopies:
         """The weights of `begin.base` are there to be copied until the next commit. A member drops what others keep
         now, but not while the stage comes back from copies; a peer that is out of the view may come back to it."""
         out, view, base, settings = Outcome(), s.view, begin.base, s.settings
+        self._hear(out, s, begin)
         if view is None or base.step == 0 or not begin.training:
             return out
         self.named = frozenset((stage, peer.id) for stage, peer in begin.keepers)
@@ -88,8 +94,10 @@ class OwnCopies:
         for stage in named:
             due = base.step % _every(stage, settings) == 0 or stage not in self.held
             group = view.holders[stage]
-            if not due or not group or s.me in group or stage in self._pending or base == self.held.get(stage):
+            here = base in (self.held.get(stage), self._whole.get(stage, (None, ""))[0])
+            if not due or not group or s.me in group or stage in self._pending or here:
                 continue
+            self._whole.pop(stage, None)
             self._pending[stage] = base, begin.lineage
             donor = Donor(stage, group[0], s.contacts.get(group[0], ()))
             encoding = "raw" if stage == HEAD else settings.shadow_encoding
@@ -97,13 +105,28 @@ class OwnCopies:
             out.append(Keep(donor, base, parts, encoding, s.history.known_up_to()))
         return out
 
-    def on_kept(self, event: Kept) -> None:
-        """What is kept now; nothing, if it was dropped in the meantime."""
-        self.fetched[event.stage] = self.fetched.get(event.stage, 0) + event.bytes_fetched
-        pending, lineage = self._pending.get(event.stage, (None, ""))
-        if pending == event.version:
-            self.held[event.stage], self._made_in[event.stage] = event.version, lineage
-            del self._pending[event.stage]
+    def on_kept(self, event: Kept) -> Outcome:
+        """A copy is whole; nothing, if it was dropped in the meantime."""
+        out, stage = Outcome(), event.stage
+        self.fetched[stage] = self.fetched.get(stage, 0) + event.bytes_fetched
+        if self._pending.get(stage, (None, ""))[0] == event.version:
+            self._whole[stage] = self._pending.pop(stage)
+            if stage not in self.held or self._told.get(stage) == event.version:
+                self._take(out, stage)
+        return out
+
+    def _hear(self, out: Outcome, s: Situation, begin: Begin) -> None:
+        """What all members know to be lent to us from now on is what we keep."""
+        for copy in begin.lent:
+            newest = self._told.get(copy.stage)
+            if copy.keeper == s.me.id and (newest is None or newest.step < copy.version.step):
+                self._told[copy.stage] = copy.version
+        for stage in [stage for stage, (version, _) in self._whole.items() if version == self._told.get(stage)]:
+            self._take(out, stage)
+
+    def _take(self, out: Outcome, stage: int) -> None:
+        self.held[stage], self._made_in[stage] = self._whole.pop(stage)
+        out.append(TakeCopy(stage))
 
     def on_failed(self, event: KeepFailed) -> Outcome:
         """The next commit brings another chance; until then the old copy is the copy."""
@@ -117,7 +140,7 @@ class OwnCopies:
         """Drop what these lineages made (None: everything): weights of two lineages never mix (rule 16)."""
         out, made = Outcome(), {stage: lineage for stage, (_, lineage) in self._pending.items()} | self._made_in
         for stage in sorted(made):
-            if lineages is None or made[stage] in lineages or stage in self._pending:
+            if lineages is None or made[stage] in lineages or stage in self._pending or stage in self._whole:
                 self._drop(out, stage)
         return out
 
@@ -125,6 +148,8 @@ class OwnCopies:
         self.held.pop(stage, None)
         self._made_in.pop(stage, None)
         self._pending.pop(stage, None)
+        self._whole.pop(stage, None)
+        self._told.pop(stage, None)
         out.append(DropCopy(stage))
 
 

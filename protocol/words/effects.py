@@ -239,7 +239,8 @@ class Install:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Fetch a copy of the donor's stage at `version` and keep it in memory, in place of an older one.
+    """Fetch a copy of the donor's stage at `version` into memory, beside the one that is kept; one that was fetched
+    before and not taken is dropped.
 
     `parts`: weights, or all (optimiser too); `encoding`: raw, bfloat16 or int8. Answers Kept or KeepFailed, and before
     it History with the donor's commits after step `since`.
@@ -253,8 +254,15 @@ class Keep:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeCopy:
+    """The copy of a stage that a Keep has fetched takes the place of the one that is kept."""
+
+    stage: int
+
+
+@dataclass(frozen=True, slots=True)
 class DropCopy:
-    """Drop the copy of a stage, and any Keep of it under way."""
+    """Drop the copies of a stage, and any Keep of it under way."""
 
     stage: int
 
@@ -377,16 +385,17 @@ class Stop:
 
 
 Effect = (
-    Send | Dial | Know | Compute | Apply | Discard | Release | Install | Keep | DropCopy | Forget | RestartCompute
-    | Announce | PublishView | Committed | Search | Strike | Expose | Note | Save | KeepRoll | KeepConvicted
-    | ShowOrder | AskOrder | Stop
+    Send | Dial | Know | Compute | Apply | Discard | Release | Install | Keep | TakeCopy | DropCopy | Forget
+    | RestartCompute | Announce | PublishView | Committed | Search | Strike | Expose | Note | Save | KeepRoll
+    | KeepConvicted | ShowOrder | AskOrder | Stop
 )  # fmt: skip
 
 EFFECTS: Final[dict[str, type]] = {
     kind.__name__: kind
     for kind in (
-        Send, Dial, Know, Compute, Apply, Discard, Release, Install, Keep, DropCopy, Forget, RestartCompute, Announce,
-        PublishView, Committed, Search, Strike, Expose, Note, Save, KeepRoll, KeepConvicted, ShowOrder, AskOrder, Stop,
+        Send, Dial, Know, Compute, Apply, Discard, Release, Install, Keep, TakeCopy, DropCopy, Forget, RestartCompute,
+        Announce, PublishView, Committed, Search, Strike, Expose, Note, Save, KeepRoll, KeepConvicted, ShowOrder,
+        AskOrder, Stop,
     )
 }  # fmt: skip
 TASKS: Final[dict[str, type]] = {kind.__name__: kind for kind in (Forward, Backward, Reduce, Recount, Weigh)}

@@ -26,10 +26,11 @@ class Host:
     """One life of one node: its participant, its compute process, its links."""
 
     __slots__ = ("accuses", "agrees", "alive", "bends", "cause", "compute", "compute_free", "compute_life",
-                 "compute_up", "copies", "copying", "costs", "forward_seconds", "head", "hides", "hold", "hung",
-                 "inbox", "installing", "known", "lends", "lies", "links", "lost", "next_handle", "participant",
-                 "paused", "peer", "record_luck", "reducing", "searching", "sees_no_parts", "shelved", "shows",
-                 "spins", "stopped", "tensors", "vanished", "view", "view_numbers", "wake_at", "working")  # fmt: skip
+                 "compute_up", "copies", "copies_fetched", "copying", "costs", "forward_seconds", "head", "hides",
+                 "hold", "hung", "inbox", "installing", "known", "lends", "lies", "links", "lost", "next_handle",
+                 "participant", "paused", "peer", "record_luck", "reducing", "searching", "sees_no_parts", "shelved",
+                 "shows", "spins", "stopped", "tensors", "vanished", "view", "view_numbers", "wake_at",
+                 "working")  # fmt: skip
 
     def __init__(self, peer: Peer, participant: Participant, compute: Compute, hold: int, head: bool) -> None:
         self.peer = peer
@@ -69,6 +70,7 @@ class Host:
         self.lost: set[int] = set()
         """Stages that compute has lost, and for which it does nothing before a Forget."""
         self.copies: dict[int, Weights] = {}
+        self.copies_fetched: dict[int, Weights] = {}
         self.copying: dict[int, int] = {}
         self.known: set[str] = set()
         self.links: dict[Peer, Link] = {}
@@ -88,6 +90,11 @@ class Host:
         embeds = isinstance(task, Forward | Backward) and task.visit == 0
         usual = self.costs[type(task).__name__] * len(task.stages)
         return self.costs.get("Embed", usual) if embeds else usual
+
+    def bend_copies(self, bend: Callable[[Weights], Weights]) -> None:
+        """All that it keeps of others, also what it has not taken yet."""
+        for kept in (self.copies, self.copies_fetched):
+            kept.update({stage: bend(weights) for stage, weights in kept.items()})
 
     def put(self, tensor: Tensor) -> Handle:
         handle = self.next_handle

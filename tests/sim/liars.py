@@ -19,7 +19,7 @@ from ftnode.lab.hostile import traitor
 from ftnode.protocol.words.types import Peer
 from ftnode.protocol.words.view import View
 from tests.sim.checks import Violation
-from tests.sim.compute import Gradients, Weights
+from tests.sim.compute import Gradients
 from tests.sim.host import Host
 from tests.sim.planted import other_sums
 from tests.sim.targets import best_view
@@ -185,8 +185,7 @@ def copies(seed: int, settings: Any) -> Seen:
     world.run(world.now + SETTLED_SECONDS)
     keepers = [host for host in world.live() if 0 in host.copies]
     liar = keepers[seed % len(keepers)]
-    for stage, weights in liar.copies.items():
-        liar.copies[stage] = Weights(weights.version, weights.history ^ 1)
+    liar.bend_copies(lambda weights: weights._replace(history=weights.history ^ 1))
     head = world.by_id[view_of(world).holders[0][0].id]
     before = world.ledger.top_commit()
     world.kill(head, "kill", silently=False)

@@ -104,7 +104,7 @@ def lends(world: LyingWorld, host: Host, chance: Random) -> End:
 
 def copies(world: LyingWorld, host: Host, chance: Random) -> End:
     """It changes the copies that it keeps."""
-    host.copies |= {stage: copy._replace(history=copy.history ^ 1) for stage, copy in host.copies.items()}
+    host.bend_copies(lambda weights: weights._replace(history=weights.history ^ 1))
     return lambda: None
 
 

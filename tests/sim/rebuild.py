@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ftnode.protocol.recovery.rungs import REBUILT
-from ftnode.protocol.words.effects import DropCopy, Install, Keep
+from ftnode.protocol.words.effects import DropCopy, Install, Keep, TakeCopy
 from ftnode.protocol.words.events import History, Installed, InstallFailed, KeepFailed, Kept, Lent
 from ftnode.protocol.words.messages import OTHER_COPY, Donor, Plan
 from ftnode.protocol.words.types import LentCopy, Peer, Rung
@@ -244,6 +244,7 @@ class Rebuilding:
     def keep(self, host: Host, effect: Keep) -> None:
         """The donor freezes its weights when it is asked; the copy is whole after a while."""
         self._serial += 1
+        host.copies_fetched.pop(effect.donor.stage, None)
         host.copying[effect.donor.stage] = serial = self._serial
         seconds = self.world.chance.uniform(0.01, 0.1)
         self.world.at(self.world.now + seconds, self._freeze, (host, effect, serial, seconds))
@@ -294,7 +295,7 @@ class Rebuilding:
         if self._lends(host, effect.donor.peer, life) is None:
             self._keep_ends(host, effect, KeepFailed(stage, effect.version, "the donor is gone"))
             return
-        host.copies[stage] = weights
+        host.copies_fetched[stage] = weights
         self.world.deliver(host, told)
         self._keep_ends(host, effect, Kept(stage, effect.version, 1000, 0.1))
 
@@ -302,6 +303,10 @@ class Rebuilding:
         host.copying.pop(effect.donor.stage, None)
         self.world.deliver(host, event)
 
+    def take_copy(self, host: Host, effect: TakeCopy) -> None:
+        host.copies[effect.stage] = host.copies_fetched.pop(effect.stage)
+
     def drop_copy(self, host: Host, effect: DropCopy) -> None:
         host.copying.pop(effect.stage, None)
+        host.copies_fetched.pop(effect.stage, None)
         host.copies.pop(effect.stage, None)

@@ -48,10 +48,13 @@ class Amnesia:
         self.spoil()
 
     def spoil(self) -> None:
-        for stage, weights in self.liar.copies.items():
-            if weights.history not in self.spoilt:
-                self.liar.copies[stage] = Weights(weights.version, ~weights.history)
-                self.spoilt.add(~weights.history)
+        self.liar.bend_copies(self._spoilt)
+
+    def _spoilt(self, weights: Weights) -> Weights:
+        if weights.history not in self.spoilt:
+            weights = weights._replace(history=~weights.history)
+            self.spoilt.add(weights.history)
+        return weights
 
     def __post_init__(self) -> None:
         self.spoilt: set[int] = set()

@@ -11,7 +11,10 @@ import pytest
 
 from ftnode.protocol.leader import lenders
 from ftnode.protocol.participant import Participant
+from ftnode.protocol.recovery.copies import OwnCopies
 from ftnode.protocol.recovery.lent_copies import LentCopies
+from ftnode.protocol.situation import Outcome
+from ftnode.protocol.words.events import Kept
 from ftnode.protocol.words.messages import Plan
 from ftnode.protocol.words.types import HEAD, Attempt, Rung, Version
 from tests.sim import liars
@@ -49,6 +52,17 @@ def deaf() -> AbstractContextManager[None]:
     return patched((Participant, "_on_lent", lambda self, copy: None))
 
 
+def hasty() -> AbstractContextManager[None]:
+    """A keeper drops its older copy as soon as a newer one is whole."""
+    original = OwnCopies.on_kept
+
+    def on_kept(self: OwnCopies, event: Kept) -> Outcome:
+        self._told[event.stage] = event.version
+        return original(self, event)
+
+    return patched((OwnCopies, "on_kept", on_kept))
+
+
 class Swarm:
     """One holder for each stage, two peers that stand by, and copies of all stages."""
 
@@ -71,8 +85,7 @@ class Swarm:
 
     def lie(self, host: Host) -> None:
         """About all copies that it keeps."""
-        for stage, weights in host.copies.items():
-            host.copies[stage] = Weights(weights.version, weights.history ^ 1)
+        host.bend_copies(lambda weights: weights._replace(history=weights.history ^ 1))
 
     def lose(self, *hosts: Host) -> set[Rung]:
         """These, at once; how the stage of the first of them came back."""
@@ -128,7 +141,7 @@ def tells_of_a_later_one(liar: Host, stage: int, monkeypatch: pytest.MonkeyPatch
     held = liar.copies[stage]
     made_up = Version(held.version.step, "made up", Attempt(held.version.attempt.view, 10**6))
     monkeypatch.setattr(liar.participant.holder.copies, "versions", lambda: ((stage, made_up),))
-    liar.copies[stage] = Weights(made_up, 1)
+    liar.bend_copies(lambda weights: Weights(made_up, 1))
 
 
 def test_a_copy_of_which_only_its_keeper_tells_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,6 +172,20 @@ def test_a_measured_world_takes_no_harm_and_without_the_comparison_it_does() -> 
     assert seen["harmless"] == seen["worlds"] == 2 and seen["honest_removed"] == 0, seen
     with believing():
         assert liars.measure("copies", 2)["harmless"] < 2
+
+
+JUST_MADE: Final = 221, 437, 830
+"""Seeds in which the head's holder is lost before anybody has heard of the honest keeper's newest copy."""
+
+
+def test_the_copy_before_counts_while_nobody_has_heard_of_the_newest() -> None:
+    seen = liars.seen_in("copies", JUST_MADE)
+    assert all(world["harmless"] for world in seen), seen
+
+
+def test_without_the_copy_before_a_run_stands_still() -> None:
+    with hasty():
+        assert not any(world["harmless"] for world in liars.seen_in("copies", JUST_MADE))
 
 
 def test_honest_copies_are_taken() -> None:

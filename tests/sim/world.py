@@ -513,6 +513,7 @@ CARRY_OUT: dict[type[fx.Effect], Callable[[World, Host, Any], None]] = {
     fx.Save: lambda world, host, effect: world.disks.save(host, effect.stages),
     fx.Install: lambda world, host, effect: world.rebuilding.install(host, effect),
     fx.Keep: lambda world, host, effect: world.rebuilding.keep(host, effect),
+    fx.TakeCopy: lambda world, host, effect: world.rebuilding.take_copy(host, effect),
     fx.DropCopy: lambda world, host, effect: world.rebuilding.drop_copy(host, effect),
     fx.RestartCompute: World._restart_compute, fx.Announce: World._announce, fx.PublishView: World._publish,
     fx.Committed: World._committed, fx.Search: World._search, fx.Strike: lambda *_: None, fx.Note: World._note,

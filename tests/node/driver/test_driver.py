@@ -505,6 +505,7 @@ def test_a_copy_is_kept_and_then_told_and_compute_has_no_part_in_it(tmp_path: Pa
         hands.driver._perform(KEEP, 0.0)
         keeper.go.set()
         await trio.testing.wait_all_tasks_blocked()
+        hands.driver._perform(fx.TakeCopy(0), 0.0)
         assert hands.driver.copies.held[0].header.version == BASE and hands.transport.known == [OTHER.id]
         hands.driver._perform(fx.RestartCompute("why not"), 0.0)
         hands.driver.compute_lost("killed")
@@ -513,7 +514,7 @@ def test_a_copy_is_kept_and_then_told_and_compute_has_no_part_in_it(tmp_path: Pa
     assert keeping(tmp_path, main) == [TOLD, ev.Kept(0, BASE, 4, 0.1), ev.ComputeLost("killed")]
 
 
-def test_a_newer_copy_ends_the_older_one_on_its_way(tmp_path: Path) -> None:
+def test_a_newer_copy_lies_beside_the_older_one_until_it_is_taken(tmp_path: Path) -> None:
     newer = replace(KEEP, version=Version(6, "c6", FIRST))
 
     async def main(hands: Hands, keeper: ScriptedKeeper) -> None:
@@ -524,7 +525,10 @@ def test_a_newer_copy_ends_the_older_one_on_its_way(tmp_path: Path) -> None:
         assert hands.driver.copies.held[0].header.version.step == 4  # until a whole one is here
         keeper.go.set()
         await trio.testing.wait_all_tasks_blocked()
-        assert keeper.asked == [KEEP, newer] and hands.driver.copies.held[0].header.version == newer.version
+        assert keeper.asked == [KEEP, newer], "the older one on its way has ended"
+        assert hands.driver.copies.held[0].header.version.step == 4
+        hands.driver._perform(fx.TakeCopy(0), 0.0)
+        assert hands.driver.copies.held[0].header.version == newer.version and not hands.driver.copies.fetched
 
     assert keeping(tmp_path, main) == [TOLD, ev.Kept(0, newer.version, 4, 0.1)]
 
@@ -541,7 +545,7 @@ def test_a_dropped_copy_is_gone_and_so_is_the_word_of_it(arrived: bool, tmp_path
         hands.driver._perform(fx.DropCopy(0), 0.0)
         keeper.go.set()
         await trio.testing.wait_all_tasks_blocked()
-        assert list(hands.driver.copies.held) == hands.driver._keeps.stages() == [3]
+        assert list(hands.driver.copies.fetched) == hands.driver._keeps.stages() == [3]
 
     seen = keeping(tmp_path, main)
     assert [event for event in seen if event != TOLD] == [ev.Kept(3, BASE, 4, 0.1)], "another stage's"

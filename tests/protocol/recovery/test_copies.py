@@ -8,10 +8,10 @@ import pytest
 
 from ftnode.protocol.planning.keepers import keeping_stage
 from ftnode.protocol.recovery.copies import OwnCopies, keepers
-from ftnode.protocol.words.effects import DropCopy, Keep
+from ftnode.protocol.words.effects import DropCopy, Keep, TakeCopy
 from ftnode.protocol.words.events import Kept
 from ftnode.protocol.words.settings import Settings
-from ftnode.protocol.words.types import HEAD, Peer, Version
+from ftnode.protocol.words.types import HEAD, LentCopy, Peer, Version
 from ftnode.protocol.words.view import View
 from tests.protocol.beginnings import BASE, begun
 from tests.protocol.situations import SETTINGS, A, B, C, D, situation, view_of
@@ -164,3 +164,32 @@ def test_who_is_out_of_the_view_keeps_its_copies() -> None:
     copies.on_kept(Kept(0, BASE, 9, 0.1))
     copies.on_begin(situation(me=D, settings=PLAIN), begun(replace(BASE, step=9), learners=((1, D),)))
     assert copies.versions() == ((0, BASE),)
+
+
+def kept_at(copies: OwnCopies, base: Version, *lent: Version) -> int:
+    """The step of the copy of the head that B lends after a Begin of this base, which tells of these."""
+    copies.on_begin(situation(me=B, settings=PLAIN), begun(base, keepers=((0, B),), lent=lent_to_b(*lent)))
+    return copies.versions()[0][1].step
+
+
+def lent_to_b(*versions: Version) -> tuple[LentCopy, ...]:
+    return tuple(LentCopy(HEAD, B.id, version, f"of {version.step}") for version in versions)
+
+
+def test_a_copy_stays_until_a_begin_tells_of_the_newer_one() -> None:
+    copies, newer, later = OwnCopies(), replace(BASE, step=8), replace(BASE, step=9)
+    asked_for(copies, (0, B))
+    assert [*copies.on_kept(Kept(0, BASE, 9, 0.1))] == [TakeCopy(0)], "there is no other"
+    assert asked_for(copies, (0, B), base=newer) == ["keep 0 of a"]
+    assert not copies.on_kept(Kept(0, newer, 9, 0.1)) and kept_at(copies, later, BASE) == BASE.step
+    assert kept_at(copies, later, newer) == newer.step
+
+
+def test_a_copy_that_a_begin_told_of_before_it_was_whole_is_taken_at_once() -> None:
+    copies, newer = OwnCopies(), replace(BASE, step=8)
+    asked_for(copies, (0, B))
+    copies.on_kept(Kept(0, BASE, 9, 0.1))
+    asked_for(copies, (0, B), base=newer)
+    assert kept_at(copies, replace(newer, step=9), newer) == BASE.step, "it is on its way"
+    assert [*copies.on_kept(Kept(0, newer, 9, 0.1))] == [TakeCopy(0)]
+    assert copies.versions() == ((0, newer),)
