@@ -25,7 +25,7 @@ from typing import Final
 from ftnode.protocol.lines.step_estimate import Line
 from ftnode.protocol.manifest.boundary import BoundaryBytes
 from ftnode.protocol.planning.keepers import keepers_of
-from ftnode.protocol.step.routes import beside, route, soonest
+from ftnode.protocol.step.routes import beside, places, route, soonest
 from ftnode.protocol.step.task_order import COMPUTE_AHEAD
 from ftnode.protocol.step.work_split import divide
 
@@ -162,13 +162,11 @@ class _Run:
         self.in_flight = Counter[str]()
         heads, groups = layout.holders[0], tuple(enumerate(layout.holders))
         self.pace = {(name, stage): self._expected(name, stage) for stage, group in groups for name in group}
-        by_stage = [{name: self.pace[name, stage] for name in group} for stage, group in groups]
+        self.places = [places(group, {name: self.pace[name, stage] for name in group}) for stage, group in groups]
         self.waiting = {name: [*reversed(share)] for name, share in divide(heads, batch.microbatches, self.pace)}
         """Holder of the head → the microbatches that it admits, last first."""
-        self.beside = {
-            (head, stage): beside(head, heads, group, by_stage[0], by_stage[stage])
-            for head in heads for stage, group in groups if stage and len(group) > 1
-        }  # fmt: skip
+        self.shares: dict[tuple[str, int], dict[str, float]] = {}
+        """(holder of the head, stage) → who takes what it admits, of those that were asked for."""
         self.done_at = [0.0] * len(layout.holders)
         """When each stage has accumulated the last of its visits."""
 
@@ -220,11 +218,16 @@ class _Run:
             elif len(holders[stage]) == 1:
                 name = holders[stage][0]
             elif not (self.batch.fused and before and holders[stage] == holders[before]):
-                name = soonest(holders[stage], stage, queues, self.pace, self.beside[head, stage])
+                name = soonest(holders[stage], stage, queues, self.pace, self._beside(head, stage))
             before = stage
             queues[name] += 1
             path.append(self.peers[name])
         return tuple(path)
+
+    def _beside(self, head: str, stage: int) -> dict[str, float]:
+        if (head, stage) not in self.shares:
+            self.shares[head, stage] = beside(head, self.places[0], self.places[stage])
+        return self.shares[head, stage]
 
     def _way(self, microbatch: int, path: tuple[_Peer, ...]) -> _Task:
         """Its first task. The head embeds in no time, and its loss is one task with the gradient of that."""

@@ -64,11 +64,15 @@ def holders_of(held: Mapping[str, Range], stages: int, present: Holders = ()) ->
     for name, (first, last) in sorted(held.items()):
         for stage in range(first, last + 1):
             groups[stage].append(name)
-    if present:
-        for stage, group in enumerate(groups):
-            before = present[stage]
-            group.sort(key=lambda name: (before.index(name) if name in before else len(before), name))
-    return tuple(map(tuple, groups))
+    return as_before(groups, present) if present else tuple(map(tuple, groups))
+
+
+def as_before(groups: Sequence[Sequence[str]], present: Holders) -> Holders:
+    """In each group whoever holds the stage at present comes first, in its order, and then the others, by name."""
+    return tuple(
+        (*(name for name in before if name in group), *sorted(name for name in group if name not in before))
+        for group, before in zip(groups, present)
+    )
 
 
 def in_words(holders: Holders) -> str:

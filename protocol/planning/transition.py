@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import isclose
 from typing import Final
 
 from ftnode.protocol.planning.matching import least_cost
 from ftnode.protocol.planning.schedule import Machine
-from ftnode.protocol.planning.swarm import Holders, Swarm, stages_of
+from ftnode.protocol.planning.swarm import Holders, Swarm, as_before, stages_of
 
 ALIKE: Final = 0.05
 """Machines whose paces and lines differ by no more than this share may change places. A schedule is not more exact."""
+_near: Final = partial(isclose, rel_tol=ALIKE, abs_tol=1e-12)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def placed(swarm: Swarm, present: Holders, wanted: Holders, states: Sequence[int
 
     chosen = least_cost([[cost(name, place) for place in names] for name in names])
     taken = {names[column]: name for name, column in zip(names, chosen)}
-    return _as_before(tuple(tuple(taken[place] for place in group) for group in wanted), present)
+    return as_before([[taken[place] for place in group] for group in wanted], present)
 
 
 def transition(
@@ -117,13 +119,4 @@ def _kind(machine: Machine) -> Kind:
 
 
 def _alike(one: Kind, other: Kind) -> bool:
-    near = (isclose(mine, its, rel_tol=ALIKE, abs_tol=1e-12) for mine, its in zip(one[1], other[1]))
-    return one[0] == other[0] and all(near)
-
-
-def _as_before(holders: Holders, present: Holders) -> Holders:
-    """Whoever holds a stage at present comes first, in its order."""
-    return tuple(
-        tuple(sorted(group, key=lambda name: (before.index(name) if name in before else len(before), name)))
-        for group, before in zip(holders, present)
-    )
+    return one[0] == other[0] and all(map(_near, one[1], other[1]))

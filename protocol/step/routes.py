@@ -82,30 +82,32 @@ def expected_visits(
     )
 
 
-def beside(
-    mine: Name, heads: Sequence[Name], group: Sequence[Name], of_heads: Mapping[Name, float],
-    of_group: Mapping[Name, float],
-) -> dict[Name, float]:  # fmt: skip
-    """Who of a stage's `group` takes what `mine` admits, and which share of the step that is; `of_heads`, `of_group`:
-    seconds of each for one microbatch.
+Places = Mapping[Name, tuple[float, float]]
+"""Of the holders of a stage: from where to where each lies on a line from 0 to 1."""
 
-    The holders of the head lie one behind the other on a line from 0 to 1, each as long as its part of their speed,
-    and so do the holders of the stage. Who lies beside whom works together. So everybody gets as much as it can do,
-    though no holder of the head knows what the others give away, and equal groups become pipelines side by side: what
-    one peer gets comes from as few others as possible, one after the other, and not from all of them at once.
+
+def places(group: Sequence[Name], seconds: Mapping[Name, float]) -> Places[Name]:
+    """One behind the other, each as long as its part of the group's speed; `seconds`: of each for one microbatch.
+
+    The order is one for all stages, so that peers that hold two lie beside themselves; newcomers are strewn over it.
+    Who has said nothing is thought to be as fast as the fastest.
     """
-    start, end = _places(heads, of_heads).get(mine, (0.0, 1.0))
-    over = {name: min(end, last) - max(start, first) for name, (first, last) in _places(group, of_group).items()}
-    return {name: share for name, share in over.items() if share > SHARE_MIN}
-
-
-def _places(names: Sequence[Name], seconds: Mapping[Name, float]) -> dict[Name, tuple[float, float]]:
-    """In one order for all stages, so that peers that hold two lie beside themselves; newcomers are strewn over it. Who
-    has said nothing is thought to be as fast as the fastest."""
     usual = min(seconds.values(), default=1.0)
-    ordered = sorted(names, key=_strewn)
+    ordered = sorted(group, key=_strewn)
     ends: list[float] = list(accumulate(1 / seconds.get(name, usual) for name in ordered))
     return {name: (start / ends[-1], end / ends[-1]) for name, start, end in zip(ordered, [0.0, *ends], ends)}
+
+
+def beside(mine: Name, heads: Places[Name], group: Places[Name]) -> dict[Name, float]:
+    """Who of a stage's `group` takes what `mine` admits, and which share of the step that is.
+
+    Who lies beside whom works together. So everybody gets as much as it can do, though no holder of the head knows what
+    the others give away, and equal groups become pipelines side by side: what one peer gets comes from as few others as
+    possible, one after the other, and not from all of them at once.
+    """
+    start, end = heads.get(mine, (0.0, 1.0))
+    over = {name: min(end, last) - max(start, first) for name, (first, last) in group.items()}
+    return {name: share for name, share in over.items() if share > SHARE_MIN}
 
 
 @lru_cache(maxsize=4096)
@@ -139,7 +141,8 @@ def choose_path(
     with the head that admits. Requires a view without vacancies.
     """
     chosen: list[Peer] = []
-    heads, queues = view.holders[HEAD], Counter(peer for path in under_way for peer in path)
+    heads = places(view.holders[HEAD], _paces(view.holders[HEAD], HEAD, pace))
+    queues = Counter(peer for path in under_way for peer in path)
     for stage in visited:
         group = view.holders[stage]
         if stage == HEAD and me in group:
@@ -147,7 +150,7 @@ def choose_path(
         elif len(group) == 1:
             holder = group[0]
         else:
-            shares = beside(me, heads, group, _paces(heads, HEAD, pace), _paces(group, stage, pace))
+            shares = beside(me, heads, places(group, _paces(group, stage, pace)))
             holder = soonest(group, stage, queues, pace, shares)
         chosen.append(holder)
         queues[holder] += 1

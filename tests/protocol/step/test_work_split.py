@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from pytest import approx
 
-from ftnode.protocol.step.routes import beside, choose_path, route
+from ftnode.protocol.step.routes import beside, choose_path, places, route
 from ftnode.protocol.step.task_order import Pace
 from ftnode.protocol.step.work_split import divide, paths_differ, repair
 from ftnode.protocol.words.effects import Backward, Forward
@@ -95,15 +95,16 @@ def test_equal_groups_become_pipelines_side_by_side() -> None:
 def test_who_lies_beside_whom_gets_as_much_as_it_can_do() -> None:
     """One of two holders of the head is twice as fast, and the stage has three equal ones."""
     heads, group = {"a": 1.0, "b": 2.0}, ["z", "y", "x"]
-    shares = {me: beside(me, ["b", "a"], group, heads, dict.fromkeys(group, 1.0)) for me in heads}
+    lie = places(["b", "a"], heads)
+    shares = {me: beside(me, lie, places(group, dict.fromkeys(group, 1.0))) for me in heads}
     assert sorted(shares["a"].values()) == [approx(1 / 3)] * 2 and [*shares["b"].values()] == [approx(1 / 3)]
     assert {*shares["a"], *shares["b"]} == {*group}
-    assert beside("new", ["a", "b"], ["x", "y"], heads, {}) == {"x": 0.5, "y": 0.5}
+    assert beside("new", lie, places(["x", "y"], {})) == {"x": 0.5, "y": 0.5}
 
 
 def test_who_has_said_nothing_is_tried_with_two_and_others_help_out() -> None:
     swarm, pace = view((A, B), (C, D), (E,)), {(C, 1): 1.0}
-    (me,) = (one for one in (A, B) if D in beside(one, (A, B), (C, D), {}, {}))
+    (me,) = (one for one in (A, B) if D in beside(one, places((A, B), {}), places((C, D), {})))
     assert [path[1] for path in paths_of(swarm, me, 4, pace)] == [D, D, C, C]
 
 
