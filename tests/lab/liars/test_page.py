@@ -9,13 +9,15 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pytest
 
 from ftnode.lab.liars import figures as page
 from ftnode.lab.liars import hardware
 from ftnode.lab.liars.kinds import KINDS
+from tests.lab import goals
+from tests.lab.goals import Missed
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 PAGE, FIGURES = REFERENCE / "liars.md", REFERENCE / "liars.json"
@@ -69,13 +71,6 @@ SOMETIMES: Final = ("tenth-of-visits", "tenth-from-step-200")
 LOT_ALONE: Final = "numbers have no size there, so that only a check by lot sees it, once in 50 steps"
 
 
-class Missed(NamedTuple):
-    """A goal that is not reached: what was measured, which may not get worse, and why."""
-
-    measured: float
-    why: str
-
-
 KNOWN: Final = {
     ("int4", "activations-noise", "loss_ratio"): Missed(1.011, "one swarm; means of steps scatter by 0.3 %"),
     **{
@@ -118,18 +113,11 @@ def measured_and_goals(figures: dict[str, Any]) -> Iterator[tuple[Goal, float, f
 
 
 def worse(figures: dict[str, Any]) -> dict[Goal, float]:
-    """What is neither reached nor known, or worse than what is known."""
-    return {
-        what: value
-        for what, value, goal in measured_and_goals(figures)
-        if value > max(goal, KNOWN[what].measured if what in KNOWN else goal)
-    }
+    return goals.worse(measured_and_goals(figures), KNOWN)
 
 
 def outlived(figures: dict[str, Any]) -> set[Goal]:
-    """Exceptions that are none any more: the goal is reached, or what was measured is better than what is written."""
-    missed = {what: value for what, value, goal in measured_and_goals(figures) if value > goal}
-    return {what for what, known in KNOWN.items() if missed.get(what) != known.measured}
+    return goals.outlived(measured_and_goals(figures), KNOWN)
 
 
 def test_goals_are_reached_but_for_what_is_known(figures: dict[str, Any]) -> None:
