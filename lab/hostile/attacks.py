@@ -316,7 +316,9 @@ def _accept_everything(stranger: Stranger, begun: trio.Event) -> Callable[[Peer,
     def hear(sender: Peer, message: Message) -> None:
         if isinstance(message, Offer):
             begun.set()
-            said = Answer(message.lineage, message.view, message.stages, True, (), "the neighbours answer")
+            said = Answer(
+                message.lineage, message.view, message.stages, True, (), "the neighbours answer", message.learn
+            )
             stranger.say([sender], said)
 
     return hear

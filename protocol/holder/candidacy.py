@@ -99,7 +99,8 @@ def _say(s: Situation, out: Outcome, leader: Peer, offer: Offer, accepted: bool,
     """With the stages of which we have the very weights."""
     have = s.own.exact(offer.lineage)
     exact = tuple(stage for stage in offer.stages if (stage, offer.base) in have)
-    out.send(leader, Answer(offer.lineage, offer.view, offer.stages, accepted, exact, reason[:REASON_MAX]))
+    reason = reason[:REASON_MAX]
+    out.send(leader, Answer(offer.lineage, offer.view, offer.stages, accepted, exact, reason, offer.learn))
 
 
 def _restarts(s: Situation, offer: Offer) -> bool:

@@ -669,7 +669,7 @@ class Holder:
             self.learning = tuple(stage for stage in self.learning if stage not in given_up)
             reason = f"it was lent other weights than {work.trial.of} works with"
             lineage, number = s.view.lineage.id, s.view.number
-            out.send(s.view.leader, Answer(lineage, number, given_up, False, (), reason))
+            out.send(s.view.leader, Answer(lineage, number, given_up, False, (), reason, True))
 
     def _still_untried(self, work: StepWork) -> None:
         work.untried.intersection_update({*self.trials.stages, *self.donor_trials.stages})

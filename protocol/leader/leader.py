@@ -632,10 +632,7 @@ class Leader:
         return out
 
     def on_answer(self, s: Situation, sender: Peer, answer: Answer) -> Outcome:
-        out = Outcome()
-        if self.learners.on_answer(s, out, sender, answer):
-            return out
-        return self.recruiting.on_answer(sender, answer)
+        return self.learners.on_answer(s, sender, answer) if answer.learn else self.recruiting.on_answer(sender, answer)
 
     def offer_due(self, s: Situation) -> Outcome:
         return self.recruiting.expire_offers(s)

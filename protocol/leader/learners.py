@@ -34,7 +34,8 @@ IN_VAIN_MAX = 2
 
 
 class Learners:
-    """The leader's learners. They outlive its views; another leader takes up those that the last Begin named."""
+    """The leader's learners. They outlive its views, but whoever has not answered yet would answer to one that is over;
+    another leader takes up those that the last Begin named."""
 
     def __init__(
         self,
@@ -60,8 +61,8 @@ class Learners:
             self._take_up(s.own.begin, s.now + settings.install_seconds)
         over = [
             (stage, peer)
-            for stage, peer in self.learners
-            if peer in self.view.holders[stage] or stage in self.view.omitted
+            for (stage, peer), learner in self.learners.items()
+            if peer in self.view.holders[stage] or stage in self.view.omitted or not learner.accepted
         ]
         for stage, peer in over:
             del self.learners[stage, peer]
@@ -307,14 +308,14 @@ class Learners:
         if found is not None:
             self._ask_for(s, out, s.presences[outlook.peers[found.place.name]], found)
 
-    def on_answer(self, s: Situation, out: Outcome, sender: Peer, answer: Answer) -> bool:
-        """False when the answer is not a learner's. It may have room for some of what it was offered, and decline later
-        what it could not learn."""
+    def on_answer(self, s: Situation, sender: Peer, answer: Answer) -> Outcome:
+        """It may have room for some of what it was offered, and decline later what it could not learn."""
+        out = Outcome()
         theirs = {stage: item for (stage, peer), item in self.learners.items() if peer == sender}
         open_ones = {stage for stage, item in theirs.items() if not item.accepted} if answer.accepted else answer.stages
         asked = {stage: item for stage, item in theirs.items() if stage in open_ones}
         if not answer.stages or not asked.keys() >= {*answer.stages}:
-            return False
+            return out
         count = sum(peer == sender for _, peer in self.learners)
         for stage, learner in asked.items():
             if answer.accepted and stage in answer.stages:
@@ -325,4 +326,4 @@ class Learners:
                 self.memory.failed(sender, stage, s.now)
         verb = "learns" if answer.accepted else "does not learn"
         out.note("learner", f"{sender} {verb} {names_of(answer.stages)}: {answer.reason}", peer=sender.id)
-        return True
+        return out

@@ -166,12 +166,21 @@ class Losses:
         return self.view.is_quorum({voter for voter in self.view.voters if voter not in self._unheard})
 
     def _forgive(self, s: Situation, out: Outcome) -> None:
-        """Nobody is lost who is heard again before a view was proposed without it."""
+        """Nobody is lost who is heard again before a view was proposed without it. Once we hear a quorum again after we
+        heard none, it was we who were cut off: of the others it is asked again."""
+        cut_off = not self.may_settle()
         for peer, since in list(self._unheard.items()):
             if s.liveness.heard_since(peer, since) and peer not in s.liveness.refused:
-                del self._unheard[peer]
-                self.gone.pop(peer, None)
+                self._find(peer)
                 out.note("void", f"{peer} is alive: the leader hears it again", peer=peer.id)
+        if cut_off and self.may_settle():
+            for peer in sorted(self._unheard.keys() - s.liveness.refused):
+                self._find(peer)
+                out.note("void", f"{peer} is asked for again: the leader was cut off itself", peer=peer.id)
+
+    def _find(self, peer: Peer) -> None:
+        del self._unheard[peer]
+        self.gone.pop(peer, None)
 
     def beat(self, s: Situation) -> Outcome:
         """Look at links that stay broken and at computes that hang."""

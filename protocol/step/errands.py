@@ -95,11 +95,13 @@ class Errands:
         return here and self._admissions.allows(boundary)
 
     def came(self, sender: Peer, boundary: Boundary, handle: Handle) -> list[Effect]:
-        """One that we want is here."""
+        """One that we want is here, perhaps for the second time, from another one who is asked for it: each passes on
+        what it was shown itself."""
         key, effects = key_of(boundary), list[Effect]()
-        if key not in self._here:
-            self._here[key] = boundary
-            self._holds.hold(ERRAND, key, handle)
+        if self._here.pop(key, None) is not None:
+            effects += _release(self._holds.let_go(ERRAND, [key]))
+        self._here[key] = boundary
+        self._holds.hold(ERRAND, key, handle)
         for errand in [each for each in self._open if self._is_of(each, sender, boundary)]:
             effects += self._pass_on(errand, key, boundary)
         while len(self._here) > KEPT_MAX:

@@ -260,7 +260,8 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """To an Offer. `exact`: those offered stages of which the candidate has the weights of `base`."""
+    """To an Offer, also later, from who cannot learn what it had accepted. `exact`: those offered stages of which the
+    candidate has the weights of `base`; `learn`: as the offer says."""
 
     lineage: str
     view: int
@@ -268,6 +269,7 @@ class Answer:
     accepted: bool
     exact: tuple[int, ...]
     reason: str
+    learn: bool
 
 
 @dataclass(frozen=True, slots=True)

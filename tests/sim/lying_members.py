@@ -24,6 +24,7 @@ from typing import Final
 from ftnode.protocol.leader.cases import PATIENCE_LEASES
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Peer, Version
+from ftnode.protocol.words.view import View
 from tests.sim.checks import Violation
 from tests.sim.host import Host
 from tests.sim.lying_words import Words
@@ -65,7 +66,7 @@ class LyingMembers(Scenario):
         self.lot = Random(f"liars {seed}")
         self.lies_of = tuple(kinds) or ALL
         self.calm = self.lot.random() < 0.4
-        """Nothing else goes wrong, and there is one liar, with two others in its group."""
+        """Nothing else goes wrong, and there is one liar, with two others in its group that are not new (rule 45)."""
         super().__init__(seed, tuple(faults))
         assert isinstance(self.world, LyingWorld)
         self.told = self.outcome = Told(seed)
@@ -122,11 +123,18 @@ class LyingMembers(Scenario):
         return found
 
     def _stages(self, host: Host) -> set[int]:
-        """Those of a member that works. In a calm world it has two others beside it."""
+        """Those of a member that works. In a calm world it has two others beside it whose word counts."""
         if host.paused or host.view is None:
             return set()
         theirs = {*host.view.stages_of(host.peer)}
-        return set() if self.calm and any(len(host.view.holders[stage]) < 3 for stage in theirs) else theirs
+        return (
+            set() if self.calm and any(len(self._old(host.view, stage, host.peer)) < 2 for stage in theirs) else theirs
+        )
+
+    def _old(self, view: View, stage: int, beside: Peer) -> set[Peer]:
+        """Who is not new to the leader."""
+        group, leader = {*view.holders[stage]} - {beside}, self.world.by_id[view.leader.id]
+        return group - leader.participant.situation.new(group)
 
     def _another(self) -> list[Host]:
         """Who may lie besides those who do."""

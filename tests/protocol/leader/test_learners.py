@@ -34,8 +34,8 @@ def begun(training: bool = True) -> Begin:
     return Begin("lineage", 3, 8, ATTEMPT, BASE, False, False, training, False, 2, (), (), (), (), ())
 
 
-def learning(view: View = CROWDED, training: bool = True) -> Learners:
-    memory, progress = LeaderMemory(), ViewProgress(base=BASE, begin=begun(training))
+def learning(view: View = CROWDED, training: bool = True, memory: LeaderMemory | None = None) -> Learners:
+    memory, progress = memory or LeaderMemory(), ViewProgress(base=BASE, begin=begun(training))
     losses = Losses(view, memory, progress, SETTINGS)
     return Learners(situation(view=view), view, memory, progress, losses, ReplicaMoves(view, memory, losses, NOW))
 
@@ -122,14 +122,23 @@ def test_nobody_is_asked_whose_places_would_make_a_view_that_is_refused(
     ids=["yes", "no", "of another stage"],
 )
 def test_the_answer(said: tuple[int, ...], accepted: bool, ours: bool, learns: bool) -> None:
-    role, out = learning(), Outcome()
+    role = learning()
     role.learners[1, D] = Learner(None, NOW + 5.0)
-    assert role.on_answer(situation(), out, D, Answer("lineage", 3, said, accepted, (), "why")) is ours
-    assert ((1, D) in role.learners) is learns and bool(out) is ours
+    assert bool(role.on_answer(situation(), D, Answer("lineage", 3, said, accepted, (), "why", True))) is ours
+    assert ((1, D) in role.learners) is learns
     assert role.named() == (((1, D),) if ours and learns else ())
     assert (role.memory.asks_again_at(D, 10.0) > NOW) is (not learns)
     if ours and learns:
         assert role.learners[1, D].until == NOW + SETTINGS.install_seconds
+
+
+def test_who_has_not_answered_yet_is_asked_again_in_the_next_view() -> None:
+    """Its answer would be about the view before."""
+    role = learning()
+    role.learners |= {(1, D): Learner(None, NOW + 5.0), (1, E): Learner(None, NOW + 5.0, True)}
+    role.memory.led = role.view.lineage.id, role.view.number
+    after = learning(replace(role.view, number=role.view.number + 1), memory=role.memory)
+    assert {*after.learners} == {(1, E)} and role.memory.asks_again_at(D, 10.0) <= NOW
 
 
 def test_of_several_stages_it_may_take_those_that_it_has_room_for() -> None:
@@ -137,7 +146,7 @@ def test_of_several_stages_it_may_take_those_that_it_has_room_for() -> None:
     role.ask(situation(), out, standby(D)[D], {2: B, 1: B}, "B leaves")
     (made,) = (each for each in out if isinstance(each, MakeOffer))
     assert made.offer.stages == (1, 2) and role.room(situation(), standby(D, 3)[D]) == 0, "it has not answered"
-    assert role.on_answer(situation(), out, D, Answer("lineage", 3, (1,), True, (), "why"))
+    assert role.on_answer(situation(), D, Answer("lineage", 3, (1,), True, (), "why", True))
     assert role.named() == ((1, D),) and set(role.learners) == {(1, D)}
     s = situation(presences=standby(D, 3))
     assert role.room(s, s.presences[D]) == 2 and not role.stands_by(s, s.presences[D])

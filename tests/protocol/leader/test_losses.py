@@ -166,6 +166,22 @@ def test_voters_that_nobody_hears_do_not_choose_a_view() -> None:
     assert set(lost.gone) == {B, C} and not lost.may_settle()
 
 
+def test_a_leader_that_was_cut_off_asks_again_for_those_that_it_does_not_hear_yet() -> None:
+    """But not for one at whose address nobody listens."""
+    for refused in (set[Peer](), {B}):
+        lost, s = losses(), situation(liveness=alive())
+        for peer in (B, C):
+            lost.on_suspect(s, A, suspect(peer))
+            for number in (1, 2):
+                lost.on_poll_reply(s, A, reply(peer, False, number))
+            lost.conclude_inquiries(situation(now=NOW + 100.0, liveness=alive()))
+        assert set(lost.gone) == {B, C} and not lost.may_settle()
+        heard = alive(C, now=NOW + 101.0)
+        heard.refused |= refused
+        lost.beat(situation(now=NOW + 101.0, liveness=heard))
+        assert set(lost.gone) == refused and lost.may_settle()
+
+
 BASE = Version(7, "c", Attempt(3, 1))
 
 

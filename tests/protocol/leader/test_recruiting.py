@@ -134,7 +134,7 @@ def test_more_and_more_are_asked_side_by_side_while_nobody_answers() -> None:
         assert asked(role, led(crowd, now=now)) == [], "not more at once"
     assert [len(each) for each in told] == [1, 1, 2, 4, 8]
     late, soon = told[0][0], told[3][2]
-    yes = Answer("lineage", 3, (1,), True, (), "why")
+    yes = Answer("lineage", 3, (1,), True, (), "why", False)
     role.on_answer(soon, yes)
     assert role.fills == {1: soon} and not role.pending
     assert role.on_answer(late, yes) == [] and role.fills == {1: soon}
@@ -175,7 +175,7 @@ def test_no_member_is_asked_beside_a_standby() -> None:
     assert asked(role, led(crowd)) == [D]
     role.expire_offers(led(crowd, now=SECOND))
     assert asked(role, led(crowd, now=SECOND)) == []
-    assert role.on_answer(D, Answer("lineage", 3, (1,), False, (), "no"))
+    assert role.on_answer(D, Answer("lineage", 3, (1,), False, (), "no", False))
     assert asked(role, led(crowd, now=SECOND)) == [C]
 
 
@@ -215,7 +215,7 @@ def test_the_answer(
 ) -> None:
     role = recruiting()
     assert asked(role, led(standby(D, exact=((1, BASE),))), rungs) == [D]
-    told = role.on_answer(sender, Answer("lineage", 3, (1,), accepted, exact, "why"))
+    told = role.on_answer(sender, Answer("lineage", 3, (1,), accepted, exact, "why", False))
     assert role.fills == fills and role.pending == (sender == B) and bool(told) == (sender == D)
 
 

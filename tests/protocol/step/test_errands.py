@@ -11,7 +11,7 @@ from ftnode.protocol.step.admissions import Admissions
 from ftnode.protocol.step.errands import ERRANDS_MAX, KEPT_MAX, WAITED_LEASES, Errands
 from ftnode.protocol.step.group import Groups
 from ftnode.protocol.step.tensor_holds import Holds
-from ftnode.protocol.words.effects import Effect, Send
+from ftnode.protocol.words.effects import Effect, Release, Send
 from ftnode.protocol.words.messages import Boundary, Judge, Seal, Share, Show, Verdict, path_digest
 from ftnode.protocol.words.types import Attempt, Direction, Peer
 from ftnode.protocol.words.view import View
@@ -185,6 +185,18 @@ def test_another_who_asks_for_the_same_gets_what_is_here() -> None:
     ours.came(C, tensor(MADE), 7)
     effects = ours.take(replace(ABOUT, accuser=F), NOW)
     assert Send(F, tensor(MADE), 7) in effects
+
+
+def test_of_two_that_are_to_show_one_tensor_each_is_passed_on_what_it_shows_itself() -> None:
+    """C and B did the visits on both sides of it, and each is said to show it to nobody."""
+    ours = errands(F)
+    ours.take(ABOUT, NOW)
+    ours.take(Judge(*PLACE, 2, 0, D, B, 1, Share(*PLACE, 1, ((0, 1),), "signed")), NOW)
+    ours.came(C, tensor(MADE), 7)
+    assert ours.wants(B, tensor(MADE))
+    other = tensor(MADE, seal=Seal("another digest", "signed"))
+    assert ours.came(B, other, 9) == [Release((7,)), Send(D, other, 9)]
+    assert len(ours._holds) == 1
 
 
 def test_a_new_view_ends_it() -> None:
