@@ -529,15 +529,18 @@ class Node:
             await trio.sleep(VOUCHERS_SECONDS)
 
     def _on_refusal(self, peer: Peer, reason: str) -> None:
-        line = self._about_peers.passed(peer.id, f"{peer} refuses us: {reason}", trio.current_time())
-        if line:
-            self.speaking.say("refused", line, peer=peer.id)
+        """Its list may be older than ours, or newer. Nothing is said while it is to see what may change its mind."""
+        if not self.spreading.has_news_for(peer.id):
+            line = self._about_peers.passed(peer.id, f"{peer} refuses us: {reason}", trio.current_time())
+            if line:
+                self.speaking.say("refused", line, peer=peer.id)
         if not self.book.admits(self.me.id):
             self._fail(UserError(not_listed(self.book.manifest, self.me.id), 77))
         self.spreading.show_to(peer.id)
+        self.spreading.ask(peer.id)
 
     def _on_newer_manifest(self, manifest: Manifest) -> None:
-        self.speaking.say("manifest", f"revision {manifest.membership.revision} of who may join is in force")
+        self.speaking.say("manifest", f"revision {manifest.membership.revision} of the manifest is in force")
         self._tell_announcement(manifest)
         self._tell_order(manifest)
         self.transport.drop_unlisted()

@@ -1,5 +1,5 @@
 """Showing our manifest to peers: to all members when it is new, to whoever refuses us by an older list, and to those
-who have not heard of the author's order. Asking for theirs who follow an order that is not known here.
+who have not heard of the author's order. Asking for theirs who follow an order that is not known here, or refuse us.
 
 Where volunteers vouch for others, the vouchers that we know go with it, and we learn those that the other one knows.
 """
@@ -49,8 +49,14 @@ class Spreading:
         self._waiting: OrderedDict[tuple[str, bool], None] = OrderedDict()
         """Peers, and whether they are asked for their manifest; the others are shown ours."""
         self._shown: OrderedDict[tuple[str, int, int], float] = OrderedDict()
+        """Peer and edition → when it was shown."""
+        self._asked: OrderedDict[str, float] = OrderedDict()
         self._liars: dict[str, None] = {}
         self._more = trio.Event()
+
+    def has_news_for(self, peer_id: str) -> bool:
+        """There is something to show that this peer was not shown yet, and may admit us for."""
+        return (self._is_new or self._vouched) and (peer_id, *self._edition) not in self._shown
 
     def show_to(self, *peer_ids: str) -> None:
         """Nothing, when the manifest has no author or never had another revision, and nobody vouches."""
@@ -73,8 +79,12 @@ class Spreading:
         self._more.set()
 
     def ask(self, peer_id: str) -> None:
-        """For its manifest, which may be newer than ours."""
+        """For its manifest, which may be newer than ours; once in a while."""
+        now = trio.current_time()
+        if now - self._asked.get(peer_id, -inf) < AGAIN_SECONDS:
+            return
         if self._book.manifest.run.author and len(self._waiting) < WAITING_MAX:
+            newest(self._asked, peer_id, now, WAITING_MAX)
             self._waiting[peer_id, True] = None
             self._more.set()
 

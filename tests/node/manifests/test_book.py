@@ -214,6 +214,47 @@ def test_on_the_wire_who_is_not_listed_is_refused_until_it_shows_a_newer_list(au
     limited(main)
 
 
+def test_on_the_wire_who_is_refused_by_a_newer_list_asks_for_it(author: Author, tmp_path: Path) -> None:
+    """It was away when the list was changed, and has nothing newer to show."""
+
+    async def main() -> None:
+        name = peer_id_in(tmp_path / "there")
+        older, newer = author.text(ONE, name, revision=1), author.text(ONE, revision=2)
+        book = ManifestBook(parse(newer), newer, tmp_path / "node", lambda manifest: None)
+        theirs = ManifestBook(parse(older), older, tmp_path / "removed", lambda manifest: None)
+        async with (
+            node(home_directory(str(tmp_path / "here")), book=book) as here,
+            node(tmp_path / "there", 2) as there,
+            trio.open_nursery() as nursery,
+        ):
+            await here.p2pd.serve(MANIFEST_PROTOCOL, manifest_handler(book))
+            spreading = Spreading(theirs, there.transport)
+            nursery.start_soon(spreading.run)
+            there.transport.know(here.peer.id, await here.signed())
+            there.transport.dial(here.peer)
+            assert not (await there.next(LinkDown)).refused
+            assert spreading.has_news_for(here.peer.id), "its list may be the older one"
+            spreading.show_to(here.peer.id)
+            assert not spreading.has_news_for(here.peer.id) and theirs.admits(name)
+            spreading.ask(here.peer.id)
+            with trio.fail_after(10):
+                while theirs.admits(name):
+                    await trio.lowlevel.checkpoint()
+            assert theirs.text == newer
+            nursery.cancel_scope.cancel()
+
+    limited(main)
+
+
+def test_who_has_only_what_everybody_began_with_has_no_news(
+    author: Author, open_book: Callable[[str], ManifestBook]
+) -> None:
+    book = open_book(author.text(ONE))
+    assert not Spreading(book, None).has_news_for(TWO)  # type: ignore[arg-type]
+    book.offer(author.text(ONE, TWO, revision=1).encode())
+    assert Spreading(book, None).has_news_for(TWO)  # type: ignore[arg-type]
+
+
 def peer_id_in(home: Path) -> str:
     home.mkdir()
     taken = take_identity(home)
