@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -47,10 +48,15 @@ class Turn:
     event: str
     now: tuple[Decision, ...]
     then: tuple[Decision, ...]
+    late: tuple[Decision, ...] = ()
+    """Of `now`, what was decided here and carried out later, or of `then`, what was decided earlier: a commit waits for
+    the weights that it applies to, and the trace tells of it when they are here."""
 
     @property
     def same(self) -> bool:
-        return self.now == self.then
+        return [each for each in self.now if each not in self.late] == [
+            each for each in self.then if each not in self.late
+        ]
 
 
 def replay(records: list[dict[str, Any]]) -> Iterator[Turn]:
@@ -60,15 +66,22 @@ def replay(records: list[dict[str, Any]]) -> Iterator[Turn]:
         participant, turns = _beginning(records[0]), _turns(records)
     except (KeyError, TypeError, IndexError) as error:
         raise UserError(f"the trace does not start with what a replay needs: {error}", 65) from error
-    for record, followers in turns:
+    recorded = [tuple(filter(None, map(_of_record, followers))) for _, followers in turns]
+    to_come, waiting = Counter(each for then in recorded for each in then), Counter[Decision]()
+    for (record, _), then in zip(turns, recorded):
         try:
             event = from_tagged(EVENTS, record["e"])
         except PeerError as error:
             raise UserError(f"line {record['n']} holds no event of this version: {error}", 65) from error
         effects = participant.handle(event, record["t"])
         now = tuple(decision for effect in effects if (decision := _of_effect(effect)))
-        then = tuple(decision for follower in followers if (decision := _of_record(follower)))
-        yield Turn(record["n"], record["t"], record["e"][0], now, then)
+        to_come.subtract(then)
+        applies = {each for each in (*now, *then) if each.kind == "apply"}
+        begun = {each for each in applies if each in now and each not in then and to_come[each] > waiting[each]}
+        ended = {each for each in applies if each in then and each not in now and waiting[each]}
+        waiting.update(begun)
+        waiting.subtract(ended)
+        yield Turn(record["n"], record["t"], record["e"][0], now, then, tuple(sorted(begun | ended, key=str)))
 
 
 def _beginning(start: dict[str, Any]) -> Participant:

@@ -16,7 +16,7 @@ from ftnode.node.watch.versions import newer
 from ftnode.protocol.words.types import Rung, names_of, spoken_stage
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType
 
 RUN_COLUMNS = ("run", "id", "state", "step", "loss", "tokens/s", "volunteers", "waits for")
 STAGE_COLUMNS = ("stage", "holders", "change", "state", "step", "tokens/s", "queue", "last step", "reason")
@@ -53,6 +53,12 @@ class Table:
         cells = [self.columns, *self.rows]
         widths = [max(len(row[column]) for row in cells) for column in range(len(self.columns))]
         return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in cells]
+
+    def without_reasons(self) -> tuple[Table, list[str]]:
+        """For a narrow place: without the last column, whose cells become lines of their own."""
+        rows = tuple(row[:-1] for row in self.rows)
+        reasons = [f"{_spoken(row[0])}: {row[-1]}" for row in self.rows if row[-1]]
+        return Table(self.columns[:-1], rows, self.alarming), reasons
 
 
 class Alarm(str):
@@ -93,7 +99,8 @@ def short_peer(peer: str) -> str:
 
 def render(status: SwarmStatus, per_peer: bool = False) -> RenderableType:
     """For rich's console or its live display, what is alarming in red. Tables are our own lines, cut at the terminal's
-    edge: rich's table of a hundred rows takes 70 ms, which a watcher would spend with every look."""
+    edge: rich's table of a hundred rows takes 70 ms, which a watcher would spend with every look. Reasons are not cut:
+    where they do not fit beside the table, they stand below it."""
     from rich.console import Group
     from rich.text import Text
 
@@ -101,12 +108,35 @@ def render(status: SwarmStatus, per_peer: bool = False) -> RenderableType:
     for part in blocks(status, per_peer):
         if isinstance(part, str):
             parts.append(Text(part, "bold red" if isinstance(part, Alarm) else ""))
-            continue
-        text = Text(no_wrap=True, overflow="ellipsis")
-        for number, line in enumerate(part.lines(), -1):
-            text.append(line + ("\n" if number + 1 < len(part.rows) else ""), _style(number, part))
-        parts.append(text)
+        elif part.columns == STAGE_COLUMNS:
+            parts.append(_Fitting(part))
+        else:
+            parts.append(_text(part))
     return Group(*parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitting:
+    """A table with reasons, for rich, which alone knows how wide the terminal is."""
+
+    table: Table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[RenderableType]:
+        from rich.text import Text
+
+        if max(map(len, self.table.lines())) <= options.max_width:
+            return [_text(self.table)]
+        narrow, reasons = self.table.without_reasons()
+        return [_text(narrow), *map(Text, reasons)]
+
+
+def _text(table: Table) -> RenderableType:
+    from rich.text import Text
+
+    text = Text(no_wrap=True, overflow="ellipsis")
+    for number, line in enumerate(table.lines(), -1):
+        text.append(line + ("\n" if number + 1 < len(table.rows) else ""), _style(number, table))
+    return text
 
 
 def _style(number: int, table: Table) -> str | None:
@@ -254,9 +284,9 @@ def _limit_lines(status: SwarmStatus) -> list[str]:
         return []
     who = short_peer(row.peer)
     if status.limited_by == "line":
-        gives = f", which gives {rate_text(row.line_up)} up and" if row.line_up is not None else ", which"
-        return [f"the line of {who} limits the run{gives} was full for {row.line_full or 0:.0%} of the last minute"]
-    return [f"the device of {who} limits the run, which computed for {row.computed or 0:.0%} of the last minute"]
+        gives = f" gives {rate_text(row.line_up)} up and" if row.line_up is not None else ""
+        return [f"the line of {who} limits the run; it{gives} was full for {row.line_full or 0:.0%} of the last minute"]
+    return [f"the device of {who} limits the run; it computed for {row.computed or 0:.0%} of the last minute"]
 
 
 def peer_table(status: SwarmStatus) -> Table:
@@ -349,6 +379,11 @@ def _counted(number: int, one: str, more: str) -> str:
 
 def _stage_name(stage: int) -> str:
     return "head" if stage == 0 else str(stage)
+
+
+def _spoken(name: str) -> str:
+    """A stage as a sentence has it."""
+    return "the head" if name == "head" else f"stage {name}"
 
 
 def _speed(tokens_per_second: float | None) -> str:

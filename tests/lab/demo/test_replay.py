@@ -94,6 +94,24 @@ def test_another_decision_than_recorded_is_told(trace: Path, capsys: pytest.Capt
     assert any("f" * 24 in decision["text"] for decision in differing[0]["then"])
 
 
+@pytest.mark.parametrize(
+    ("turns", "told"), [(3, 0), (-3, 2), (None, 1)], ids=["when the weights are here", "before it was decided", "never"]
+)
+def test_a_commit_that_waited_for_its_weights_is_no_other_decision(trace: Path, turns: int | None, told: int) -> None:
+    """The core decides it once; the trace tells of it when the stage was there to apply it to."""
+    records = read_trace(trace)
+    (applied,) = (
+        i for i, each in enumerate(records) if each["k"] == "applied" and (each["stage"], each["step"]) == (1, 2)
+    )
+    record = records.pop(applied)
+    if turns is not None:
+        events = [i for i, each in enumerate(records) if each["k"] == "event"]
+        own = max(number for number, i in enumerate(events) if i < applied)
+        records.insert(events[own + turns] + 1, record)
+    rewrite(trace, records)
+    assert sum(not turn.same for turn in replay(read_trace(trace))) == told
+
+
 def test_an_event_that_is_missing_changes_what_follows(trace: Path) -> None:
     records = read_trace(trace)
     index = next(i for i, record in enumerate(records) if record["k"] == "event" and record["e"][0] == "Done")

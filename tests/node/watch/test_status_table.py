@@ -132,10 +132,10 @@ def test_what_each_peer_does_with_its_time_and_whom_the_run_waits_for() -> None:
     limited = replace(FULL, limiting_peer="12D3KooWghijkl", limited_by="line")
     lines = plain_lines(limited, per_peer=True)
     assert any(line.split()[-6:] == ["12%", "90%", "5%", "93%", "19.2", "Mbit/s"] for line in lines)
-    says = "the line of ghijkl limits the run, which gives 19.2 Mbit/s up and was full for 93% of the last minute"
+    says = "the line of ghijkl limits the run; it gives 19.2 Mbit/s up and was full for 93% of the last minute"
     assert says in lines and says not in plain_lines(FULL, per_peer=True)
     busy = plain_lines(replace(limited, limited_by="device"), per_peer=True)
-    assert "the device of ghijkl limits the run, which computed for 12% of the last minute" in busy
+    assert "the device of ghijkl limits the run; it computed for 12% of the last minute" in busy
 
 
 def test_a_node_that_sends_no_summaries_is_shown_too() -> None:
@@ -167,6 +167,18 @@ def test_a_terminal_shows_the_same_lines(per_peer: bool) -> None:
     red = io.StringIO()
     Console(file=red, width=200, force_terminal=True, color_system="standard").print(render(FULL))
     assert [line for line in red.getvalue().splitlines() if "\x1b[1;31m" in line and "vacant" in line]
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_a_narrow_terminal_cuts_no_reason(columns: int) -> None:
+    reason = "can no longer be had: no word from ghijkl for 31 s"
+    told = replace(FULL, summaries=(*FULL.summaries[:2], replace(FULL.summaries[2], reason=reason)))
+    out = io.StringIO()
+    Console(file=out, width=columns).print(render(told))
+    lines = out.getvalue().splitlines()
+    assert f"stage 2: {reason}" in " ".join(" ".join(lines).split()), "below the table, wrapped"
+    assert max(map(len, lines)) <= columns and not any(line.startswith("stage 1: ") for line in lines)
+    assert [line for line in lines if line.startswith("2") and "vacant" in line], "the rest stays where it was"
 
 
 def test_members_that_a_meeting_point_knows_are_peers() -> None:
