@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -14,6 +16,7 @@ from ftnode.models.shards import TOKENIZER_BYTES_MAX, TOKENIZER_NAME, TokenizerF
 from ftnode.node.home.paths import typed_path
 
 BYTES: Final = "bytes"
+CONFIG_NAME: Final = "tokenizer_config.json"
 SEPARATORS: Final = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[SEP]", "[EOS]")
 """Tokens that end a document in widely used tokenizers; the first that is there is taken."""
 
@@ -46,8 +49,9 @@ class ByteTokenizer:
 class FileTokenizer:
     """What tokenizer.json says. Special tokens that stand in a text are text: no document can fake a separator."""
 
-    def __init__(self, name: str, file: bytes, separator: str | None = None) -> None:
-        """`name`: its path, for messages. Raises DataError."""
+    def __init__(self, name: str, file: bytes, separator: str | None = None, usual: str | None = None) -> None:
+        """`name`: its path, for messages. `usual`: the separator where none is given and none of SEPARATORS is there.
+        Raises DataError."""
         from tokenizers import Tokenizer as HuggingFace
 
         try:
@@ -62,7 +66,7 @@ class FileTokenizer:
             raise DataError(f"the tokenizer {name} has no tokens")
         size = max(vocabulary.values()) + 1
         self.name, self.file = name, file
-        found = _separator(name, vocabulary, separator)
+        found = _separator(name, vocabulary, separator, usual)
         self.facts = TokenizerFacts(hashlib.sha256(file).hexdigest(), size, found, len(file))
         self._dtype = np.dtype(dtype_for(size))
 
@@ -89,15 +93,27 @@ def open_tokenizer(given: str, separator: str | None = None) -> Tokenizer:
         ) from None
     if not 0 < len(content) <= TOKENIZER_BYTES_MAX:
         raise DataError(f"{path} is empty or too large for a tokenizer")
-    return FileTokenizer(str(path), content, separator)
+    return FileTokenizer(str(path), content, separator, _end_beside(path))
 
 
-def _separator(name: str, vocabulary: dict[str, int], given: str | None) -> int:
+def _end_beside(path: Path) -> str | None:
+    """What ends a text by the `tokenizer_config.json` that published models, and our exports, have beside the file."""
+    try:
+        with path.with_name(CONFIG_NAME).open("rb") as file:
+            found = json.loads(file.read(TOKENIZER_BYTES_MAX))
+    except (OSError, ValueError, RecursionError):
+        return None
+    token = found.get("eos_token") if isinstance(found, dict) else None
+    token = token.get("content") if isinstance(token, dict) else token
+    return token if isinstance(token, str) else None
+
+
+def _separator(name: str, vocabulary: dict[str, int], given: str | None, usual: str | None) -> int:
     if given is not None:
         if given not in vocabulary:
             raise DataError(f"the tokenizer {name} has no token {given!r}; name one of its own with --separator")
         return vocabulary[given]
-    for candidate in SEPARATORS:
-        if candidate in vocabulary:
+    for candidate in (*SEPARATORS, usual):
+        if candidate is not None and candidate in vocabulary:
             return vocabulary[candidate]
     raise DataError(f"the tokenizer {name} has none of {', '.join(SEPARATORS)}; name its separator with --separator")

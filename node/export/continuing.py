@@ -13,6 +13,7 @@ from ftnode.models.first_weights import Checkpoint, open_checkpoint
 from ftnode.models.huggingface import NoModel, read_config
 from ftnode.models.shards import read_index
 from ftnode.node.data.corpus import CorpusFacts
+from ftnode.node.data.tokenizers import BYTES
 from ftnode.node.export.tokenizer_files import FILE_BYTES_MAX, TOKENIZER_NAME, byte_tokenizer
 from ftnode.node.home.files import json_bytes
 from ftnode.node.manifests.presets import PRESETS
@@ -117,7 +118,7 @@ def opened_base(manifest: Manifest, folder: Path | None) -> Checkpoint | None:
 def check_tokens(manifest: Manifest, facts: CorpusFacts, data: Path | None, folder: Path) -> None:
     """Raises UserError (65) unless the corpus has the model's tokens."""
     bytes_are_tokens = manifest.start.tokenizer == hashlib.sha256(json_bytes(byte_tokenizer())).hexdigest()
-    made = folder / TOKENIZER_NAME
+    made = BYTES if bytes_are_tokens else folder / TOKENIZER_NAME
     advice = f"make shards with: ftnode data build TEXT --tokenizer {made} --out SHARDS, and pass --data SHARDS"
     if facts.kind != "shards":
         if not bytes_are_tokens:

@@ -12,6 +12,7 @@ import torch
 
 from ftnode.models.generation import WholeModel, continuation, load
 from ftnode.models.huggingface import NoModel, read_config
+from ftnode.node.export.adapters import ADAPTERS_CONFIG
 from ftnode.node.export.tokenizer_files import TOKENIZER_NAME, byte_tokenizer
 from ftnode.node.home.files import json_bytes
 from ftnode.protocol.words.errors import UserError
@@ -33,6 +34,9 @@ def generate(
     without tokens, 69 for a device that is not there.
     """
     if not (folder / "config.json").is_file():
+        if (folder / ADAPTERS_CONFIG).is_file():
+            whole = "ftnode export RUN OUT --from MODEL"
+            raise UserError(f"{folder} has adapters alone; get the whole model with: {whole}", 66)
         raise UserError(f"there is no exported model in {folder}; get one with: ftnode export RUN {folder}", 66)
     if device != "cpu" and not torch.cuda.is_available():
         raise UserError(f"--device {device}: torch finds no CUDA here; leave it out", 69)

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from ftnode.models.data import SEPARATOR, DataError
 from ftnode.models.shards import INDEX_NAME, TokenizerFacts, parse_index, read_index
-from ftnode.node.data.tokenizers import ByteTokenizer
+from ftnode.node.data.tokenizers import CONFIG_NAME, ByteTokenizer
 from ftnode.node.home.files import json_bytes
 from ftnode.node.home.paths import typed_path
 from ftnode.node.owner.join_options import shards_folder
@@ -24,7 +24,6 @@ from ftnode.protocol.manifest.parse import Manifest
 from ftnode.protocol.words.errors import PeerError, UserError
 
 TOKENIZER_NAME: Final = "tokenizer.json"
-CONFIG_NAME: Final = "tokenizer_config.json"
 SPECIAL_NAME: Final = "special_tokens_map.json"
 COPIED: Final = (TOKENIZER_NAME, CONFIG_NAME, SPECIAL_NAME, "added_tokens.json", "chat_template.jinja")
 FILE_BYTES_MAX: Final = 256 << 20

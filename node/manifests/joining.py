@@ -83,7 +83,7 @@ def read_voucher(text: str) -> tuple[Voucher, ...]:
     try:
         return read_vouchers(text, CHAIN_MAX)
     except PeerError as error:
-        raise UserError(f"--voucher: {error}; it reads ftvouch1.…, so copy all of it again", 65) from None
+        raise UserError(f"--voucher: {error}; one begins with ftvouch1., so copy all of it again", 65) from None
 
 
 def _refusal(config: JoinConfig, manifest: Manifest, peer_id: str) -> str:

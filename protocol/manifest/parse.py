@@ -154,8 +154,11 @@ class _Reader:
         if type(found) is not int:
             self._fail("", "format", f"`format = {FORMAT}` is missing: this may not be a manifest")
         if found not in FORMATS_READ:
-            read = ", ".join(map(str, FORMATS_READ[:-1])) + f" and {FORMATS_READ[-1]}"
-            self._fail("", "format", f"format {found} is none that this version of ftnode reads, which are {read}")
+            read = f"{FORMATS_READ[0]} to {FORMATS_READ[-1]}"
+            newer = "; update ftnode" if found > FORMATS_READ[-1] else ""
+            self._fail(
+                "", "format", f"format {found} is none that this version of ftnode reads, which are {read}{newer}"
+            )
 
     def _section(self, name: str, kind: type) -> Any:
         table = self.tables.get(name)
@@ -200,10 +203,12 @@ class _Reader:
             wanted = " or ".join(filter(None, [*allowed.choices, allowed.pattern_name]))
         elif kind == tuple[str, ...]:
             texts = found if isinstance(found, list) else [None]
-            if len(texts) <= allowed.high and all(
-                isinstance(text, str) and _matches(allowed.pattern, text) for text in texts
-            ):
+            wrong = [text for text in texts if not isinstance(text, str) or not _matches(allowed.pattern, text)]
+            if not wrong and len(texts) <= allowed.high:
                 return tuple(texts)
+            if wrong and isinstance(found, list):
+                only = f"it may have {allowed.pattern_name} alone"
+                self._fail(section, name, f"{section}.{name} has {_shown(wrong[0])}, and {only}")
             wanted = f"a list of at most {allowed.high} {allowed.pattern_name}"
         elif kind is bool:
             if isinstance(found, bool):

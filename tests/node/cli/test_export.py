@@ -140,6 +140,8 @@ def test_a_reason_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_folder_that_is_no_model(tmp_path: Path, exported: Path, ftnode: Callable[..., Seen]) -> None:
     assert ftnode("generate", tmp_path, "x").refused(66, "no exported model", "ftnode export")
+    (tmp_path / "adapter_config.json").write_text("{}")
+    assert ftnode("generate", tmp_path, "x").refused(66, "has adapters alone", "--from MODEL")
     (tmp_path / "config.json").write_text("{}")
     assert ftnode("generate", tmp_path, "x").refused(65, "config.json")
     assert ftnode("generate", exported, "").refused(65, "the prompt has no tokens")

@@ -175,6 +175,6 @@ def test_join_takes_the_text_or_a_file_with_it(
     file = tmp_path / "voucher.txt"
     file.write_text(ftnode("run", "vouch", path, peer_of(home), "--home", tmp_path / "listed").out[:-5])
     seen = ftnode("join", path, "--voucher", file, "--home", home)
-    assert seen.code == 65 and "--voucher: a voucher that is none; it reads ftvouch1.…" in seen.err
+    assert seen.code == 65 and "--voucher: a voucher that is none; one begins with ftvouch1." in seen.err
     seen = ftnode("join", path, "--voucher", tmp_path / "none.txt", "--home", home)
     assert seen.code == 66 and "No such file" in seen.err

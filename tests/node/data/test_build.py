@@ -86,6 +86,22 @@ def test_where_the_tokenizer_lay_makes_no_difference(tmp_path: Path, ftnode: Cal
     assert b"secret" not in (tmp_path / "2" / "index.json").read_bytes()
 
 
+@pytest.mark.parametrize("told", ["<stop>", {"content": "<stop>"}], ids=["text", "token"])
+def test_a_published_model_says_beside_its_tokenizer_what_ends_a_text(tmp_path: Path, told: object) -> None:
+    path = tokenizer_file(tmp_path / "model")
+    path.write_text(tokenizer_json().replace("<|endoftext|>", "<stop>"))
+    with pytest.raises(DataError, match="name its separator with --separator"):
+        open_tokenizer(str(path))
+    (tmp_path / "model" / "tokenizer_config.json").write_text(json.dumps({"eos_token": told}))
+    stop = Tokenizer.from_file(str(path)).token_to_id("<stop>")
+    assert open_tokenizer(str(path)).facts.separator == stop
+    other = json.loads(tokenizer_json())["model"]["vocab"]["a"]
+    assert open_tokenizer(str(path), "a").facts.separator == other, "what is given counts first"
+    (tmp_path / "model" / "tokenizer_config.json").write_text('["broken"')
+    with pytest.raises(DataError, match="name its separator"):
+        open_tokenizer(str(path))
+
+
 def test_a_document_cannot_fake_a_separator(tmp_path: Path) -> None:
     text_folder(tmp_path / "text")
     (tmp_path / "text" / "fake.txt").write_text("one <|endoftext|> two")

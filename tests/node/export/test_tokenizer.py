@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +13,14 @@ import trio
 
 from ftnode.models.shards import read_index
 from ftnode.node.data.build import Built
+from ftnode.node.data.corpus import corpus_facts
 from ftnode.node.data.shard_lending import ShardLender
 from ftnode.node.data.shard_store import ShardStore
 from ftnode.node.export import tokenizer
+from ftnode.node.export.continuing import check_tokens
 from ftnode.node.export.tokenizer import fetch_tokenizer
-from ftnode.node.export.tokenizer_files import KnownTokenizer, find_tokenizer, tokenizer_files
+from ftnode.node.export.tokenizer_files import KnownTokenizer, byte_tokenizer, find_tokenizer, tokenizer_files
+from ftnode.node.home.files import json_bytes
 from ftnode.node.owner.join_options import shards_folder
 from ftnode.protocol.manifest.parse import Manifest
 from ftnode.protocol.words.errors import UserError
@@ -220,3 +224,15 @@ def test_nobody_has_it(tmp_path: Path, built: Built, made: Manifest, monkeypatch
         assert told and "does not come from its members" in told[0]
 
     run(main)
+
+
+@pytest.mark.parametrize(
+    ("file", "advice"), [(json_bytes(byte_tokenizer()), "--tokenizer bytes"), (b"another", "--tokenizer model/tok")]
+)
+def test_shards_of_another_tokenizer_than_the_models_are_one_line_that_says_how_to_make_them(
+    file: bytes, advice: str, built: Built, tmp_path: Path
+) -> None:
+    plain, folder = manifest(), tmp_path / "corpus" / "shards"
+    begun = replace(plain, start=replace(plain.start, tokenizer=hashlib.sha256(file).hexdigest()))
+    with pytest.raises(UserError, match=f"another tokenizer than the model's; .*{advice}"):
+        check_tokens(begun, corpus_facts(folder, 8), folder, Path("model"))
