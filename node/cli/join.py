@@ -118,7 +118,7 @@ def _voucher(_context: click.Context, _option: click.Parameter, given: str) -> s
 @click.option(
     "--log-dir",
     metavar="DIR",
-    help="Folder for log and trace, beside earlier ones; default: a new one in the platform's state folder.",
+    help="Folder for log and trace, beside earlier ones; default: a new one in the platform's state folder or home.",
 )
 @click.option(
     "--log-limit", metavar="GB", type=FiniteRange(0, 1e6, min_open=True), default=2.0, show_default=True,

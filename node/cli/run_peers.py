@@ -44,11 +44,13 @@ def fetch(link: str, manifest: Path | None, timeout: float, home: str | None) ->
 
 @click.command()
 @click.argument("manifest", type=INPUT)
+@click.option("--lose-stages", is_flag=True, help="Also where stages go with the peers that are cut off.")
 @peer_option
 @timeout_option
 @home_option
-def push(manifest: Path, peers: tuple[str, ...], timeout: float, home: str | None) -> None:
-    """Show a running swarm the signed MANIFEST, so that it admits those who were added. Without --peer: through this
+def push(manifest: Path, lose_stages: bool, peers: tuple[str, ...], timeout: float, home: str | None) -> None:
+    """Show a running swarm the signed MANIFEST, so that it admits those who were added, and cuts off those who were
+    removed. Refused where only these hold a stage, which would be lost with them. Without --peer: through this
     machine's node, else through peers remembered."""
     from ftnode.node.cli.status import whom_to_ask
     from ftnode.node.home.identity import home_to_read
@@ -58,7 +60,11 @@ def push(manifest: Path, peers: tuple[str, ...], timeout: float, home: str | Non
         raise UserError(
             f"{manifest} is not signed, so no node would take it; sign it with: ftnode run sign {manifest}", 78
         )
-    _show(whom_to_ask(home_to_read(home, not peers), peers, checked.run_id), checked, text, timeout)
+    folder = home_to_read(home, not peers)
+    addresses = whom_to_ask(folder, peers, checked.run_id)
+    if not lose_stages:
+        _check_stages(addresses, checked, folder, timeout)
+    _show(addresses, checked, text, timeout)
 
 
 @click.command()
@@ -88,6 +94,27 @@ def announce(manifest: Path, message: str, peers: tuple[str, ...], timeout: floa
     if changed != text:
         replace_manifest(manifest, changed)
     _show(addresses, parse(changed, manifest.name), changed, timeout)
+
+
+def _check_stages(addresses: tuple[str, ...], manifest: Manifest, home: Path, timeout: float) -> None:
+    """Raises UserError (75) where stages would be lost with those whom the manifest cuts off. Where no status is to be
+    had, nobody can tell."""
+    from ftnode.node.manifests.cut_off import cut_off, stages_that_go
+    from ftnode.node.watch.light_client import fetch_status
+    from ftnode.protocol.words.types import names_of
+
+    if manifest.membership.join == "open":
+        return
+    try:
+        status = fetch_status(addresses, timeout, manifest.run_id)
+    except UserError:
+        return
+    if lost := stages_that_go(status, cut_off(manifest, home)):
+        who = ", ".join(dict.fromkeys(peer[-6:] for peers in lost.values() for peer in peers))
+        raise UserError(
+            f"{names_of(list(lost))} would be lost: this list cuts {who} off, and nobody else holds that; ask for "
+            "ftnode leave there first, wait for another holder, or push with --lose-stages", 75,
+        )  # fmt: skip
 
 
 def _show(addresses: tuple[str, ...], manifest: Manifest, text: str, timeout: float) -> None:
