@@ -12,7 +12,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -110,7 +110,7 @@ class Checkpoint:
             )
         if stages != self._left_out:
             for file in self._files.values():
-                file.close()
+                _close_void(file)
                 Path(file.name).unlink()
             self._files, self._names, self._left_out = {}, {}, stages
             self._take_shape(without(self._whole, stages))
@@ -124,7 +124,7 @@ class Checkpoint:
         model, name = self._model, self._name(stage)
         entries, _ = places(*stage_shapes(model, self._stages, stage))
         if stage in self._files:
-            self._files[stage].close()
+            _close_void(self._files[stage])
         file: BinaryIO
         try:
             if self.changes:
@@ -222,8 +222,15 @@ class Checkpoint:
             raise UserError(f"{self._out} is written, but not safely on the disk: {error.strerror}", 74) from None
 
     def close(self) -> None:
+        """Of a checkpoint that is published `finish` has closed all files. The others are void."""
         for file in self._files.values():
-            file.close()
+            _close_void(file)
+
+
+def _close_void(file: BinaryIO) -> None:
+    """What a full disk did not take is still in a file's buffer, and closing tries once more to write it."""
+    with suppress(OSError):
+        file.close()
 
 
 @contextmanager
@@ -263,10 +270,15 @@ def creating(
 
 
 def check_is_free(out: Path) -> None:
-    """Raises UserError (73) unless `out` is missing or an empty folder."""
+    """Raises UserError (73) unless `out` is missing or an empty folder that another one can take the place of."""
     try:
         taken = out.exists() and (not out.is_dir() or any(out.iterdir()))
+        mounted = not taken and os.path.ismount(out)
     except OSError as error:
         raise UserError(f"cannot read {out}: {error.strerror}; choose another folder", CANNOT_CREATE) from None
+    if mounted:  # a draft beside it is on another disk, and cannot get its name
+        raise UserError(
+            f"{out} cannot be made anew, another disk is mounted there; choose a folder in it", CANNOT_CREATE
+        )
     if taken:
         raise UserError(f"{out} is there and not empty; choose a new folder, nothing is overwritten", CANNOT_CREATE)

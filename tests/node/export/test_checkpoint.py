@@ -266,6 +266,30 @@ def test_a_disk_without_room_is_noticed_before(tmp_path: Path, monkeypatch: pyte
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_a_full_disk_did_not_take_is_gone(tmp_path: Path) -> None:
+    """Closing a file of which a part is still in memory fails once more."""
+    with pytest.raises(UserError, match="full"), creating(tmp_path / "out", manifest()) as checkpoint:
+        (draft,) = tmp_path.iterdir()
+        (draft / "model-00001-of-00003.safetensors").symlink_to("/dev/full")
+        with pytest.raises(OSError, match="No space left"):
+            checkpoint.open_stage(0).write(bytes(1 << 20))
+        again = checkpoint.open_stage(0)  # another attempt
+        with pytest.raises(OSError, match="No space left"):
+            again.write(bytes(1 << 20))
+        raise UserError("the disk is full", 74)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_something_is_mounted_a_folder_in_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole model would come before it is known that no folder can get this name."""
+    (tmp_path / "out").mkdir()
+    monkeypatch.setattr(checkpoint_module.os.path, "ismount", lambda path: path == tmp_path / "out")
+    refused(tmp_path / "out", manifest(), "another disk is mounted there", "choose a folder in it")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
 # -- what comes beside
 
 
