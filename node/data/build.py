@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
@@ -110,8 +111,11 @@ def build(
     a second call goes on.
     """
     assert 0 < shard_bytes <= SHARD_BYTES_MAX
+    out = out.resolve()  # what is built beside a link cannot get its name
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise Occupied(f"{out} is already there and stays as it is; choose another --out")
+    if os.path.ismount(out):
+        raise Occupied(f"{out} cannot be made anew, another disk is mounted there; choose an --out in it")
     with _work_folder(out) as work:
         building = _Building(sources, tokenizer, work, report, shard_bytes, checkpoint_bytes)
         try:
@@ -129,8 +133,8 @@ def build(
         _write(work / INDEX_NAME, index.encode())
         if tokenizer.file:
             _write(work / TOKENIZER_NAME, tokenizer.file)
-        (work / STATE_NAME).unlink(missing_ok=True)
         os.rename(work, out)
+        (out / STATE_NAME).unlink(missing_ok=True)  # not before: without it a build begins anew
         _sync(out.parent)
     documents = {writer.part: writer.documents for writer in building.writers.values()}
     return Built(out, index.sha256, index, documents, building.resumed)
@@ -154,7 +158,9 @@ class _Building:
         self._fingerprint = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
         self._source = 0
         self._position: Position = (0,)
-        self._size = 0 if any(source.size == 0 for source in sources) else sum(source.size for source in sources)
+        self._starts = [0, *accumulate(source.size for source in sources)]
+        """How much of all sources lies before each."""
+        self._size = 0 if any(source.size == 0 for source in sources) else self._starts[-1]
 
     def take_up(self) -> None:
         """Go on from the state file, or from nothing. Raises Occupied when another build's is there."""
@@ -254,7 +260,7 @@ class _Building:
         return unsaved
 
     def _at(self, source: int, position: Position) -> None:
-        self._told = sum(before.size for before in self._sources[:source]) + position[0]
+        self._told = self._starts[source] + position[0]
 
     _told = 0
 

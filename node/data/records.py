@@ -157,7 +157,9 @@ def find_sources(given: Sequence[str], field: str) -> list[Source]:
     """What was typed as SOURCE..., in reading order. Raises DataError."""
     files = find_files([one for one in given if not one.startswith(HUB)])
     texts = [seen for seen in files if not _is_records(seen)]
-    parted = split_texts(texts) if texts else []
+    parted: dict[str, list[Source]] = {}
+    for part in split_texts(texts) if texts else ():
+        parted.setdefault(part.label, []).append(part)
     by_label = {seen.label: seen for seen in files}
     sources: list[Source] = []
     for label, seen in sorted(by_label.items()):
@@ -166,7 +168,7 @@ def find_sources(given: Sequence[str], field: str) -> list[Source]:
         elif _is_records(seen):
             sources.append(JsonLines(seen, field))
         else:
-            sources += [source for source in parted if source.label == label]
+            sources += parted[label]
     return sources + [_hub(one, field) for one in given if one.startswith(HUB)]
 
 

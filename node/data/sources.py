@@ -163,11 +163,13 @@ def record_pieces(text: str, part: str, after: Position) -> Iterator[Piece]:
     """The pieces of a record's text; zero characters, which stand for nothing, are left out. An
     empty one is no document: its piece ends none."""
     data = text.replace("\0", "").encode(errors="replace")
-    while len(data) > PIECE_BYTES:
-        cut = place_to_cut(data[:PIECE_BYTES])
-        yield Piece(data[:cut].decode(), cut, part, False, None)
-        data = data[cut:]
-    yield Piece(data.decode(), len(data), part, bool(data), after)
+    at = 0
+    while len(data) - at > PIECE_BYTES:
+        cut = place_to_cut(data[at : at + PIECE_BYTES])
+        yield Piece(data[at : at + cut].decode(), cut, part, False, None)
+        at += cut
+    rest = data[at:]
+    yield Piece(rest.decode(), len(rest), part, bool(rest), after)
 
 
 def record_part(label: str, number: int) -> str:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -59,6 +60,57 @@ def test_files_are_documents_and_split_by_name_as_text_is(tmp_path: Path) -> Non
     assert built.documents == {"training": 38, "validation": 2}
     sizes = [shard.tokens for shard in built.index.shards if shard.part == "training"]
     assert len(sizes) > 3 and set(sizes[:-1]) == {1000}
+
+
+def test_a_link_to_an_empty_folder_is_filled(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "disk")
+    made(tmp_path / "out", text_folder(tmp_path / "text"))
+    assert (tmp_path / "disk" / "index.json").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["disk", "out", "text"]
+
+
+def test_where_something_is_mounted_nothing_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "out").mkdir()
+    monkeypatch.setattr(build_module.os.path, "ismount", lambda path: path == tmp_path / "out")
+    with pytest.raises(Occupied, match="another disk is mounted there; choose an --out in it"):
+        made(tmp_path / "out", text_folder(tmp_path / "text"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "text"]
+
+
+def test_what_is_built_stays_where_it_cannot_get_its_name(tmp_path: Path) -> None:
+    """It took hours, and the next call goes on from there."""
+    out, source = tmp_path / "out", text_folder(tmp_path / "text")
+
+    def fill(_progress: object) -> None:
+        out.mkdir(exist_ok=True)
+        (out / "thesis.txt").write_text("mine")
+
+    with pytest.raises(OSError, match="not empty"):
+        made(out, source, report=fill, checkpoint_bytes=1)
+    (out / "thesis.txt").unlink()
+    assert made(out, source, checkpoint_bytes=1).resumed
+    made(tmp_path / "straight", source)
+    assert contents(out) == contents(tmp_path / "straight")
+
+
+@pytest.mark.alone
+def test_many_files_take_no_longer_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = [sources_module.Seen(Path(f"/{n:06}.txt"), f"{n:06}.txt", 9, 0) for n in range(8000)]
+    monkeypatch.setattr(records, "find_files", lambda given: seen)
+    began = time.process_time()
+    found = find_sources(["/"], "text")
+    assert [source.label for source in found] == [each.label for each in seen]
+    assert time.process_time() - began < 1.0  # 3.3 s when each was looked for among all
+
+
+@pytest.mark.alone
+def test_a_long_record_takes_no_longer_a_megabyte() -> None:
+    text = "word " * 12_000_000
+    began = time.process_time()
+    pieces = [piece.text for piece in sources_module.record_pieces(text, "training", (1,))]
+    assert time.process_time() - began < 2.0  # 7 s when what was left was copied for each piece
+    assert "".join(pieces) == text and max(map(len, pieces)) <= sources_module.PIECE_BYTES
 
 
 def test_a_tokenizer_file_makes_the_librarys_tokens(tmp_path: Path) -> None:
