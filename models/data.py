@@ -44,6 +44,10 @@ class NotThere(DataError):
     """What was named does not exist, or cannot be opened."""
 
 
+class Unread(DataError):
+    """The disk did not give it out this time, which says nothing of what is there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Corpus:
     """The two parts of a corpus: a text's bytes, files joined by NUL, or shards' tokens. No file is in both."""

@@ -23,7 +23,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ftnode.models.data import Corpus, DataError, NotThere
+from ftnode.models.data import Corpus, DataError, NotThere, Unread
 
 INDEX_NAME: Final = "index.json"
 TOKENIZER_NAME: Final = "tokenizer.json"
@@ -231,14 +231,14 @@ def open_shards(folder: str | Path, sha256: str = "") -> Corpus:
 
 
 def check_file(folder: Path, file: StoredFile) -> None:
-    """Raises DataError unless the file is there with its size and hash."""
+    """Raises DataError unless the file is there with its size and hash: Unread where that cannot be told."""
     path = folder / file.name
     _check_size(path, file.size)
     try:
         with path.open("rb") as opened:
             digest = hashlib.file_digest(opened, "sha256").hexdigest()
     except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}; get the file or build it again") from None
+        raise Unread(f"cannot read {path}: {error.strerror}; get the file or build it again") from None
     if digest != file.sha256:
         raise DataError(f"{path} does not have the hash that the index says: it is damaged; get it or build it again")
 
@@ -247,7 +247,7 @@ def _check_size(path: Path, size: int) -> None:
     try:
         found = path.stat().st_size
     except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}; get the file or build it again") from None
+        raise Unread(f"cannot read {path}: {error.strerror}; get the file or build it again") from None
     if found != size:
         raise DataError(f"{path} has {found} bytes, and {size} by the index: it is damaged; get it or build it again")
 

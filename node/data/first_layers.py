@@ -22,7 +22,7 @@ from typing import Any, Final
 import trio
 
 from ftnode.models.config import ModelConfig
-from ftnode.models.data import DataError
+from ftnode.models.data import DataError, Unread
 from ftnode.models.first_weights import (
     INDEX_BYTES_MAX,
     WEIGHTS_NAME,
@@ -153,7 +153,8 @@ class LayerStore(ShardStore):
                 self.have[file.name] = self.folder / file.name
             except DataError as error:
                 troubles.append(str(error))
-                (self.folder / file.name).unlink()
+                if not isinstance(error, Unread):
+                    (self.folder / file.name).unlink()
         return troubles
 
     def spoiled(self, names: Sequence[str]) -> None:

@@ -73,21 +73,27 @@ class PeerShards:
         except LinkBroken as error:
             raise NotFetched(error.reason) from None
         try:
+            size = await self._ask(stream, ShardRequest(self._run, name, start), size_max)
+            yield Delivery(start, size, _blocks(stream, size - start))
+        finally:
+            stream.socket.close()
+
+    async def _ask(self, stream: trio.SocketStream, request: ShardRequest, size_max: int) -> int:
+        """How long the file is. Raises NotFetched."""
+        try:
             with asking(self._peer_id, DATA_PROTOCOL), trio.fail_after(ANSWER_SECONDS):
-                await say(stream, ShardRequest(self._run, name, start))
+                await say(stream, request)
                 answer = await hear(stream)
             if isinstance(answer, Refusal):
                 raise NotFetched(clean_reason(answer.reason), absent=not answer.retry)
             if not isinstance(answer, ShardReply) or answer.size > size_max:
                 raise PeerError("an answer that is not the shard asked for")
-            yield Delivery(start, answer.size, _blocks(stream, answer.size - start))
         except PeerError as error:
             self.blame(str(error))
             raise NotFetched(str(error)) from None
         except STREAM_ERRORS as error:
             raise NotFetched(describe(error)) from None
-        finally:
-            stream.socket.close()
+        return answer.size
 
     def blame(self, reason: str) -> None:
         self._opener.strike(self._peer_id, reason)
@@ -101,15 +107,19 @@ def peers_to_ask(picture: Picture, run: str, opener: StreamOpener, chance: Rando
 
 
 async def _blocks(stream: trio.SocketStream, size: int) -> AsyncIterator[bytes]:
-    """As they come, so that nothing is lost of a stream that ends."""
+    """As they come, so that nothing is lost of a stream that ends. Raises NotFetched; what their user raises, as for a
+    full disk, is not the stream's."""
     buffer, left, deadline = memoryview(bytearray(BUFFER_BYTES)), 0, 0.0
     while size > 0:
         if not left:
             left, deadline = min(size, BLOCK_BYTES), trio.current_time() + BLOCK_SECONDS
-        with trio.fail_at(deadline):
-            count = await read_some(stream, buffer[:left])
+        try:
+            with trio.fail_at(deadline):
+                count = await read_some(stream, buffer[:left])
+        except STREAM_ERRORS as error:
+            raise NotFetched(describe(error)) from None
         if not count:
-            raise EOFError("the other side hung up")
+            raise NotFetched("the other side hung up")
         left -= count
         size -= count
         yield bytes(buffer[:count])

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 
-from ftnode.models.data import DataError
+from ftnode.models.data import DataError, NotThere, Unread
 from ftnode.models.first_weights import Span
 from ftnode.models.shards import (
     INDEX_BYTES_MAX,
@@ -192,10 +192,11 @@ class ShardStore:
     def _find_index(self, place: Path, ours: bool) -> None:
         try:
             index, found = read_index(place)
-        except DataError:
+        except DataError as error:
             if not ours:
                 raise
-            (place / INDEX_NAME).unlink()
+            if not isinstance(error, NotThere):
+                (place / INDEX_NAME).unlink()
             return
         if found != self.sha256 and ours:
             (place / INDEX_NAME).unlink()
@@ -226,7 +227,7 @@ class ShardStore:
                 check_file(place, file)
             except DataError as error:
                 trouble = str(error)
-                if place is self.folder:
+                if place is self.folder and not isinstance(error, Unread):
                     (place / file.name).unlink()
                 continue
             self.have[file.name] = place / file.name

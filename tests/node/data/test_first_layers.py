@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 import torch
@@ -275,6 +277,30 @@ def test_a_disk_that_cannot_be_written_holds_up_and_ends_nothing(where: str, fol
 
     among(network, [rich, poor], main)
     assert sum("cannot keep" in said for said in poor.said) == 1
+
+
+def test_layers_that_the_disk_does_not_give_out_now_are_not_thrown_away(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = Network()
+    rich = Volunteer("rich", folder, network, local=folder)
+    poor = Volunteer("poor", folder, network).asks("rich")
+    opened = Path.open
+
+    def out_of_descriptors(path: Path, *arguments: Any) -> Any:
+        if path.suffix == ".bin":
+            raise OSError(errno.EMFILE, "Too many open files", str(path))
+        return opened(path, *arguments)
+
+    async def main() -> None:
+        await poor.first.layers(1)
+
+    among(network, [rich, poor], main)
+    kept = poor.fetched()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", out_of_descriptors)
+        assert len(poor.store.survey(None)) == len(kept) > 0
+    assert poor.fetched() == kept and poor.store.survey(None) == [] and {*kept} < {*poor.store.have}
 
 
 @pytest.mark.parametrize("twin", [False, True])

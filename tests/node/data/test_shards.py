@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -12,6 +14,7 @@ import trio
 from ftnode.models.data import load_corpus
 from ftnode.models.shards import INDEX_NAME, StoredFile, check_file, open_shards, read_index
 from ftnode.node.data import fetching, shard_sources, turns
+from ftnode.node.data.shard_store import ShardStore
 from ftnode.node.data.shard_wire import ShardReply, ShardRequest, hear
 from ftnode.node.links.side_messages import say
 from ftnode.protocol.wire.frames import Refusal
@@ -117,6 +120,28 @@ def test_a_flipped_bit_in_the_home_is_found_at_the_next_start(tmp_path: Path, bu
             flip(poor.store.folder / "training-00000.bin")
 
     run(network, main)
+
+
+@pytest.mark.parametrize("suffix", [".json", ".bin"])
+def test_what_the_disk_does_not_give_out_now_is_not_thrown_away(
+    suffix: str, tmp_path: Path, built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a node that has no descriptors left: the shards are well, and may be many gigabytes."""
+    whole = {path.name: path.read_bytes() for path in built.iterdir()}
+    store = ShardStore(built, read_index(built)[1], 256, 1 << 30)
+    opened = Path.open
+
+    def out_of_descriptors(path: Path, *arguments: Any) -> Any:
+        if path.suffix == suffix:
+            raise OSError(errno.EMFILE, "Too many open files", str(path))
+        return opened(path, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", out_of_descriptors)
+        troubles = store.survey(None)
+    assert not store.complete and len(troubles) == (len(whole) - 1 if suffix == ".bin" else 0)
+    assert {path.name: path.read_bytes() for path in built.iterdir()} == whole
+    assert store.survey(None) == [] and store.complete
 
 
 def test_another_index_in_the_home_is_replaced(tmp_path: Path, built: Path) -> None:
@@ -304,6 +329,33 @@ def test_a_file_that_cannot_be_written_ends_nothing(tmp_path: Path, built: Path)
     run(network, main)
     assert poor.store.complete and same(poor.store.folder, built)
     assert sum(f"{in_the_way}: Is a directory; tries again" in said for said in poor.said) == 1
+
+
+def test_a_disk_that_becomes_full_is_no_fault_of_the_peer(
+    tmp_path: Path, built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = Network()
+    rich = Volunteer("rich", tmp_path, built, network, local=built)
+    poor = Volunteer("poor", tmp_path, built, network).asks("rich")
+
+    def full(*_arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def main() -> None:
+        await rich.shards.run()
+        with monkeypatch.context() as patch:
+            patch.setattr(fetching, "_append", full)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(poor.shards.run)
+                while not any("No space left" in said for said in poor.said):
+                    await trio.lowlevel.checkpoint()
+                nursery.cancel_scope.cancel()
+        assert poor.shards.head()[1].startswith("cannot keep shards in ")
+        await poor.shards.run()
+
+    run(network, main)
+    assert poor.store.complete and same(poor.store.folder, built)
+    assert not any("nothing from peer" in said for said in poor.said)
 
 
 def test_two_nodes_of_a_home_do_not_fetch_the_same(tmp_path: Path, built: Path) -> None:
