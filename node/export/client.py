@@ -34,6 +34,7 @@ from ftnode.node.export.search import (
 )
 from ftnode.node.export.wire import (
     EXPORT_PROTOCOL,
+    WAIT_SECONDS,
     Answer,
     ExportOffer,
     ExportRequest,
@@ -65,6 +66,8 @@ AHEAD_SECONDS: Final = 1.0
 """A step that is committed this much later is asked for: the requests must be there before it."""
 STEP_SECONDS_LONG: Final = 10.0
 """In a run whose steps take longer, the current one is tried: all are asked within a fraction of it."""
+STEP_SECONDS_SHORT: Final = 1e-3
+"""No step is over sooner, whatever a member says."""
 STEP_FACTOR: Final = 5.0
 """A step may take so many times as long as the last ones."""
 OFFER_SECONDS: Final = 60.0
@@ -384,11 +387,13 @@ class ModelReader:
 
 
 def choose(told: Holders, steps: int) -> tuple[int, float]:
-    """The step to ask for, and for how many seconds to wait for it."""
+    """The step to ask for, and for how many seconds to wait for it: whatever a member says, hardly longer than a holder
+    does."""
     if not told.seconds or told.seconds > STEP_SECONDS_LONG or told.step >= steps:
-        return told.step, OFFER_SECONDS + STEP_FACTOR * told.seconds
-    more = 1 + ceil(AHEAD_SECONDS / told.seconds)
-    return min(steps, told.step + more), OFFER_SECONDS + STEP_FACTOR * more * told.seconds
+        return told.step, OFFER_SECONDS + min(STEP_FACTOR * told.seconds, WAIT_SECONDS)
+    seconds = max(told.seconds, STEP_SECONDS_SHORT)
+    more = 1 + ceil(AHEAD_SECONDS / seconds)
+    return min(steps, told.step + more), OFFER_SECONDS + min(STEP_FACTOR * more * seconds, WAIT_SECONDS)
 
 
 async def _ask(stream: trio.SocketStream, asked: WhoHolds | ExportRequest, seconds: float) -> Answer:

@@ -18,7 +18,16 @@ from typing import Final
 
 import trio
 
-from ftnode.node.export.wire import ExportOffer, ExportRequest, Holders, SendIt, WhoHolds, Written, hear_asked
+from ftnode.node.export.wire import (
+    WAIT_SECONDS,
+    ExportOffer,
+    ExportRequest,
+    Holders,
+    SendIt,
+    WhoHolds,
+    Written,
+    hear_asked,
+)
 from ftnode.node.links.side_messages import say
 from ftnode.node.links.streams import STREAM_ERRORS, write_all
 from ftnode.node.machine.tensor_slots import Arena
@@ -40,8 +49,6 @@ BATCH_BYTES: Final = 16 << 20
 """Copied out of the arena for one reader."""
 IDLE_SECONDS: Final = 600.0
 """Between two requests, and until the reader has written everything down."""
-WAIT_SECONDS: Final = 900.0
-"""For a step to come. A step of the largest models takes minutes."""
 SEND_IT_SECONDS: Final = 60.0
 """A snapshot waits so long for a reader that has been offered it."""
 WRITE_SECONDS: Final = 30.0

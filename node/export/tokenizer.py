@@ -1,4 +1,4 @@
-"""The tokenizer of a run whose data are token shards, from the run's members by `/ftnode/data/1` (shard_lending.py).
+"""The tokenizer of a run whose data are token shards, from the run's members by `/ftnode/data/2` (shard_lending.py).
 
 The index comes first, whose hash the manifest has, and then tokenizer.json, whose hash the index has. Holders of the
 head are asked first: they have all of the data.

@@ -27,6 +27,8 @@ ASKED_BYTES_MAX: Final = 4096
 ANSWER_BYTES_MAX: Final = 1 << 20
 PLACES_MAX: Final = 2048
 """Holders that an answer names; one for each of 257 stages, and some of their replicas."""
+WAIT_SECONDS: Final = 900.0
+"""That a holder waits for a step to come. A step of the largest models takes minutes."""
 DIGEST: Final = re.compile(r"[0-9a-f]{32}")
 COMMIT: Final = re.compile(r"[0-9A-Za-z._-]{1,128}")
 

@@ -14,7 +14,16 @@ import trio.testing
 
 from ftnode.node.export import client
 from ftnode.node.export.client import ModelReader
-from ftnode.node.export.wire import PLACES_MAX, ExportOffer, ExportRequest, Holders, Place, SendIt, hear_asked
+from ftnode.node.export.wire import (
+    PLACES_MAX,
+    WAIT_SECONDS,
+    ExportOffer,
+    ExportRequest,
+    Holders,
+    Place,
+    SendIt,
+    hear_asked,
+)
 from ftnode.node.links.side_messages import say
 from ftnode.protocol.words.errors import UserError
 from tests.node.export.exporting import (
@@ -104,6 +113,13 @@ def test_which_step_is_asked_for(step: int, seconds: float, asked: int) -> None:
     chosen, patience = client.choose(Holders(RUN, step, seconds, ()), wanted.steps)
     assert chosen == asked
     assert patience >= client.OFFER_SECONDS + (chosen - step) * seconds
+
+
+@pytest.mark.parametrize("seconds", [5e-324, 1e-9, 1e9, 1e300])
+def test_a_member_that_lies_about_the_length_of_steps_is_not_waited_for(seconds: float) -> None:
+    """It may hold all stages by its own word, and never answer."""
+    chosen, patience = client.choose(Holders(RUN, 5, seconds, ()), 10_000)
+    assert 5 <= chosen <= 5 + 1 + 1000 and patience <= client.OFFER_SECONDS + WAIT_SECONDS
 
 
 Lie = Callable[[trio.SocketStream], Awaitable[None]]
