@@ -168,8 +168,9 @@ def read_spans(spans: Sequence[Span]) -> Iterator[bytes]:
             file.seek(start)
             left = size
             while left:
-                block = file.read(min(left, BLOCK_BYTES))
-                if not block:
+                wanted = min(left, BLOCK_BYTES)
+                block = file.read(wanted)
+                if len(block) < wanted:
                     raise EOFError(f"{path} is shorter than it was")
                 left -= len(block)
                 yield block

@@ -55,6 +55,14 @@ def read_config(folder: Path) -> Described:
 
 def described(found: dict[str, Any], source: str = CONFIG_NAME) -> Described:
     """What a parsed config.json says. Raises NoModel."""
+    try:
+        return _described(found, source)
+    except (TypeError, OverflowError, AttributeError) as error:
+        raise NoModel(f"{source} has a value that cannot be: {error}") from None
+
+
+def _described(found: dict[str, Any], source: str) -> Described:
+    """Raises NoModel; TypeError, OverflowError and AttributeError for values of another type or size."""
     kind = found.get("model_type")
     if kind not in FAMILIES:
         raise NoModel(f"{source} is of a {_shown(kind)}; taken are {', '.join(FAMILIES)}")

@@ -31,8 +31,12 @@ def generate(
     """Text that follows `prompt` up to the end of its document or `count` tokens, in pieces as they are drawn.
 
     Raises UserError: 66 for a folder or files that are missing, 65 for files that are no model of ours or a prompt
-    without tokens, 69 for a device that is not there.
+    that is no text, or has no tokens, 69 for a device that is not there.
     """
+    try:
+        prompt.encode()
+    except UnicodeEncodeError:
+        raise UserError("the prompt is not in UTF-8, which the model's tokens are made of; convert it", 65) from None
     if not (folder / "config.json").is_file():
         if (folder / ADAPTERS_CONFIG).is_file():
             whole = "ftnode export RUN OUT --from MODEL"

@@ -235,7 +235,7 @@ def _check_fits(data: bytes, who: str, manifest: Manifest) -> dict[int, str]:
         )
         names = {int(number): str(name) for name, number in pairs}
         names |= {int(token["id"]): str(token["content"]) for token in found.get("added_tokens") or ()}
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError):
         raise UserError(f"{who} is no tokenizer.json of the `tokenizers` library", UNFIT) from None
     if max(names, default=-1) >= manifest.model.vocabulary:
         raise UserError(

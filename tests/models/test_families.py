@@ -112,6 +112,23 @@ REFUSED = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model_type": ["llama"]},
+        {"rms_norm_eps": 10**400},
+        {"rope_parameters": {"rope_type": ["linear"]}},
+        {"rope_parameters": {"rope_type": "llama3", "factor": 10**400}},
+        {"layer_types": 5, "model_type": "qwen2"},
+    ],
+    ids=lambda change: "-".join(change),
+)
+def test_values_that_cannot_be_are_refused(change: dict[str, Any]) -> None:
+    name = "qwen-2" if "layer_types" in change else "llama-3"
+    with pytest.raises(NoModel, match=r"config\.json"):
+        described(made(name).config.to_dict() | change)
+
+
 @pytest.mark.parametrize(("name", "change", "says"), REFUSED, ids=[says for _, _, says in REFUSED])
 def test_what_is_not_computed_is_refused_with_its_name(name: str, change: dict[str, Any], says: str) -> None:
     with pytest.raises(NoModel, match=re.escape(says)):

@@ -163,6 +163,15 @@ def flipped(folder: Path) -> None:
     (folder / SINGLE).write_bytes(data)
 
 
+@pytest.mark.parametrize("size", [-1, -2])
+def test_a_file_that_is_cut_off_while_it_is_hashed_is_named(size: int, tmp_path: Path) -> None:
+    saved("llama-3", tmp_path, torch.bfloat16)
+    checkpoint = opened(tmp_path)
+    os.truncate(tmp_path / SINGLE, (tmp_path / SINGLE).stat().st_size + size)
+    with pytest.raises(EOFError, match="is shorter than it was"):
+        checkpoint.index()
+
+
 def test_layers_that_changed_since_are_refused(tmp_path: Path) -> None:
     saved("llama-3", tmp_path)
     checkpoint = opened(tmp_path)

@@ -145,6 +145,7 @@ def test_a_folder_that_is_no_model(tmp_path: Path, exported: Path, ftnode: Calla
     (tmp_path / "config.json").write_text("{}")
     assert ftnode("generate", tmp_path, "x").refused(65, "config.json")
     assert ftnode("generate", exported, "").refused(65, "the prompt has no tokens")
+    assert ftnode("generate", exported, os.fsdecode(b"caf\xe9")).refused(65, "the prompt is not in UTF-8")
     assert ftnode("generate", exported, "x", "--device", "tpu").refused(64, "--device tpu is unknown")
 
 

@@ -131,7 +131,8 @@ def test_mistakes(tmp_path: Path, made: Manifest) -> None:
     refused(made, tmp_path / "missing", tmp_path, 66, "cannot read the tokenizer")
     refused(made, tmp_path, tmp_path, 66, "there is no tokenizer.json")
     path = tmp_path / "tokenizer.json"
-    for text in ("{", "[]", "{}", '{"model": {"vocab": 3}}', '{"model": {"vocab": {"a": "b"}}}'):
+    none = '{"model": {"vocab": {"a": "b"}}}', '{"model": {"vocab": {"a": 1e999}}}'
+    for text in ("{", "[]", "{}", '{"model": {"vocab": 3}}', *none):
         path.write_text(text)
         refused(made, path, tmp_path, 65, "is no tokenizer.json")
     path.write_text(json.dumps({"model": {"vocab": {"a": 0}}, "added_tokens": [{"id": SIZE, "content": "x"}]}))
