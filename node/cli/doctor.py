@@ -20,7 +20,8 @@ from ftnode.node.cli.limits import up_option, vram_option
 from ftnode.node.cli.options import FiniteRange, devices_option, home_option, json_option, peer_option
 from ftnode.node.compute.devices import found_by_torch
 from ftnode.node.home.waiting import spoken
-from ftnode.node.owner.limits import Limits, Memory, available_memory
+from ftnode.node.machine import host_memory
+from ftnode.node.owner.limits import Limits, Memory
 from ftnode.protocol.words.errors import UserError
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def _checks(given: tuple[str, ...], listen: tuple[str, ...], timeout: float, hom
     yield from (check for check in found if check is not None)
     logs = _existing(log_root(home))
     yield checkup.disk(shutil.disk_usage(logs).free, str(logs))
-    yield checkup.memory(available_memory())
+    yield checkup.memory(host_memory.available())
     yield checkup.gpu(_probe(), NVIDIA.exists())
 
 

@@ -15,6 +15,7 @@ from ftnode.models.chunked_loss import vocabulary_at_once
 from ftnode.models.config import ModelConfig
 from ftnode.models.stage import Stage
 from ftnode.node.compute.peak_memory import peak_of
+from ftnode.node.machine import host_memory
 
 HOST_SCATTER: Final = 1.25
 """Memory of the host for a byte of an activation that is kept: the C library finds no use for what lies between tensors
@@ -104,11 +105,11 @@ def give_back(device: torch.device) -> None:
 
 
 def memory_free(device: torch.device) -> int:
-    """Of the device; on the host, what Linux calls available."""
+    """Of the device."""
     if device.type == "cuda":
         free: int = torch.cuda.mem_get_info(device)[0]
         return free
-    return next((int(line.split()[1]) * 1024 for line in _lines("/proc/meminfo", "MemAvailable:")), 0)
+    return host_memory.available() or 0
 
 
 def device_name(device: str) -> str:

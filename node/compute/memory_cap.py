@@ -9,7 +9,6 @@ swapped out.
 
 from __future__ import annotations
 
-import os
 import resource
 from pathlib import Path
 from typing import Final
@@ -17,6 +16,7 @@ from typing import Final
 import torch
 
 from ftnode.node.compute.config import ComputeConfig
+from ftnode.node.machine import host_memory
 from ftnode.node.machine.device_choice import CONTEXT_BYTES
 from ftnode.node.owner.limits import Memory
 
@@ -49,7 +49,7 @@ class MemoryCap:
             return
         torch.ones(GRAIN).add_(1)  # the threads of torch begin now, since one that cannot ends the process
         others = _status("RssFile") + LIBRARY_BYTES
-        cap = wanted.bytes_of(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        cap = wanted.bytes_of(host_memory.whole())
         self.limit = cap - others
         if self.limit <= _status("VmData"):
             needed = others + _status("VmData")

@@ -9,9 +9,9 @@ from ftnode.node.compute.group import ComputeGroup
 from ftnode.node.compute.state_shape import StateShape
 from ftnode.node.driver.driver import Driver
 from ftnode.node.links.seals import Seals
+from ftnode.node.machine import host_memory
 from ftnode.node.machine.snapshot_memory import SnapshotMemory
 from ftnode.node.owner.join_options import JoinConfig
-from ftnode.node.owner.limits import available_memory
 from ftnode.node.snapshots.roll_book import RollBook
 from ftnode.node.snapshots.saver import SnapshotSaver, about_of
 from ftnode.node.snapshots.store import SnapshotStore
@@ -52,7 +52,7 @@ def saver_for(
 
 def host_has_room(size: int) -> bool:
     """For a copy that no plan has counted, since the stages lie on a card."""
-    available = available_memory()
+    available = host_memory.available()
     return not size or available is None or available >= size + HOST_RESERVE_BYTES
 
 

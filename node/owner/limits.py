@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from ftnode.node.home.size import size_text
@@ -106,15 +105,6 @@ def parse_memory(text: str) -> Memory:
         if 0 < share <= 1:
             return Memory(share=share)
     raise ValueError(f"{text[:20]!r} is neither a share of the memory, as 0.7 or 70%, nor an amount, as 12GiB or 800MB")
-
-
-def available_memory() -> int | None:
-    """Bytes of the host that programs may still take; None where the system does not say."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, ValueError, StopIteration):
-        return None
 
 
 def _power(prefix: str, binary: str = "") -> float:

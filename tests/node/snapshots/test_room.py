@@ -77,7 +77,7 @@ def test_a_copy_that_the_host_has_no_room_for_is_left_out_and_said(tmp_path: Pat
 
 def test_what_counts_as_room(monkeypatch: pytest.MonkeyPatch) -> None:
     for available, fits in ((None, True), (HOST_RESERVE_BYTES + 10, True), (HOST_RESERVE_BYTES + 9, False)):
-        monkeypatch.setattr(snapshot_setup, "available_memory", lambda available=available: available)
+        monkeypatch.setattr(snapshot_setup.host_memory, "available", lambda available=available: available)
         assert host_has_room(10) == fits and host_has_room(0)
 
 
