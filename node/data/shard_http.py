@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 import httpx
 
@@ -20,10 +21,11 @@ class HttpShards:
     """A folder behind an address, with the index in it. What came is kept, and the rest asked for by Range."""
 
     def __init__(self, base: str, limit: Gate | None = None) -> None:
-        """`limit`: of what this node takes from others."""
-        self.label = base
+        """`base` may have a name and a password, of which nothing is shown. `limit`: of what this node takes from
+        others."""
+        self.label, self._auth = _apart(base)
         self._limit = limit
-        self._base = base.rstrip("/")
+        self._base = self.label.rstrip("/")
 
     @asynccontextmanager
     async def open(self, name: str, start: int, size_max: int) -> AsyncIterator[Delivery]:
@@ -31,7 +33,9 @@ class HttpShards:
         timeout = httpx.Timeout(BLOCK_SECONDS, connect=CONNECT_SECONDS)
         try:
             async with (
-                httpx.AsyncClient(timeout=timeout, follow_redirects=True, max_redirects=REDIRECTS_MAX) as client,
+                httpx.AsyncClient(
+                    auth=self._auth, timeout=timeout, follow_redirects=True, max_redirects=REDIRECTS_MAX
+                ) as client,
                 client.stream("GET", f"{self._base}/{name}", headers=headers) as answer,
             ):
                 begins, size = _range(answer, start)
@@ -43,6 +47,18 @@ class HttpShards:
 
     def blame(self, reason: str) -> None:
         """An address cannot be struck; the reason is told."""
+
+
+def _apart(base: str) -> tuple[str, httpx.BasicAuth | None]:
+    """The address, and the name and password that it had."""
+    try:
+        parts = urlsplit(base)
+    except ValueError:
+        return base, None  # which nobody can open
+    if parts.username is None:
+        return base, None
+    shown = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    return shown, httpx.BasicAuth(unquote(parts.username), unquote(parts.password or ""))
 
 
 async def _within(limit: Gate | None, blocks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -101,13 +101,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
 
-    def __init__(self, folder: Path, asked: list[tuple[str, str]], plain: bool, *arguments: object) -> None:
-        self.folder, self.asked, self.plain = folder, asked, plain
+    def __init__(
+        self, folder: Path, asked: list[tuple[str, str]], plain: bool, keys: list[str], *arguments: object
+    ) -> None:
+        self.folder, self.asked, self.plain, self.keys = folder, asked, plain, keys
         super().__init__(*arguments)  # type: ignore[arg-type]
 
     def do_GET(self) -> None:
         wanted = self.headers.get("Range", "")
         self.asked.append((self.path, wanted))
+        self.keys.append(self.headers.get("Authorization", ""))
         path = self.folder / self.path.rpartition("/")[2]
         if not path.is_file():
             self.send_response(404)
@@ -128,10 +131,15 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def served(folder: Path, plain: bool = False) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """The address of a folder on a web server of this machine, and (path, Range) of what was asked for."""
+def served(
+    folder: Path, plain: bool = False, keys: list[str] | None = None
+) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """The address of a folder on a web server of this machine, and (path, Range) of what was asked for. `keys`: gets
+    what each was asked with."""
     asked: list[tuple[str, str]] = []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, folder, asked, plain))
+    server = ThreadingHTTPServer(
+        ("127.0.0.1", 0), partial(_Handler, folder, asked, plain, [] if keys is None else keys)
+    )
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:

@@ -133,6 +133,31 @@ def test_what_does_not_end_is_not_read_to_its_end(tmp_path: Path, built: Path) -
     assert poor.store.complete and endless.given <= 4000
 
 
+def test_a_password_in_the_address_is_used_and_never_shown(
+    tmp_path: Path, built: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    keys: list[str] = []
+    with served(built, keys=keys) as (base, _):
+        poor = fetched(tmp_path, built, base.replace("http://", "http://anna:s%40cret@"))
+        (built / "training-00000.bin").rename(built / "away")
+        with pytest.raises(NotFetched, match="404") as caught:
+            trio.run(opened, HttpShards(base.replace("http://", "http://anna:s%40cret@")))
+    assert set(keys) == {httpx.BasicAuth("anna", "s@cret")._auth_header}
+    assert "/data/" in caplog.text, "httpx says what it asks for"
+    assert not any("cret" in text for text in (caplog.text, str(caught.value), *poor.said))
+
+
+def test_an_address_that_is_none_is_told() -> None:
+    with pytest.raises(NotFetched):
+        trio.run(opened, HttpShards("http://[::1"))
+
+
+async def opened(source: HttpShards) -> None:
+    async with source.open("training-00000.bin", 0, 1 << 30):
+        raise AssertionError("it was given")
+
+
 def test_nobody_there(tmp_path: Path, built: Path) -> None:
     with served(built) as (base, _):
         pass
