@@ -36,6 +36,7 @@ from ftnode.node.links.punch import PUNCH_PROTOCOL, Puncher
 from ftnode.node.links.reachability import DIRECT, Reach
 from ftnode.node.links.relaying import Relaying
 from ftnode.node.machine.child_processes import raise_files_limit
+from ftnode.node.owner.announcements import FULL
 from ftnode.node.owner.join_options import Running, forget_running
 from ftnode.node.owner.limits import NO_LIMITS, Limits
 from ftnode.node.owner.line_limits import bandwidth_of
@@ -67,6 +68,20 @@ def _print_now(line: str) -> None:
         if error.errno != errno.EIO:  # a terminal that was closed
             raise
         forget_output()
+
+
+def in_service(say: Callable[[str], None]) -> Callable[[str], None]:
+    """For lines of a meeting point that others have come to: a disk that is full may have room for the next one."""
+
+    def heard(line: str) -> None:
+        try:
+            say(line)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            log.warning("not said, for want of room: %s", line)
+
+    return heard
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +117,7 @@ async def _serve(identity: Identity, wishes: Wishes, say: Callable[[str], None])
     """Errors for the user are returned, since nurseries would wrap them."""
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, *heeded(signal.SIGHUP)) as signals:
         async with trio.open_nursery() as nursery:
-            note = RunningNote(wishes.home, lambda kind, line: say(line))
+            note = RunningNote(wishes.home, lambda kind, line: in_service(say)(line))
             nursery.start_soon(Supervisor(os.environ).run, lambda: state_of(note.last))
             try:
                 p2pd = await P2pd.start(
@@ -121,7 +136,7 @@ async def _serve(identity: Identity, wishes: Wishes, say: Callable[[str], None])
                 await point.start(nursery)
                 for line in await point.lines():
                     say(line)
-                nursery.start_soon(tell_waits, lambda: point.status().waiting, lambda kind, line: say(line))
+                nursery.start_soon(tell_waits, lambda: point.status().waiting, lambda kind, line: in_service(say)(line))
                 reason = await _until_asked(signals, p2pd.died)
                 failure = UserError(reason, 69) if reason else None
             except P2pdError as error:
@@ -131,7 +146,7 @@ async def _serve(identity: Identity, wishes: Wishes, say: Callable[[str], None])
             nursery.cancel_scope.cancel()
             if failure is not None:
                 return failure
-            say("stopped; the run goes on without this meeting point")
+            in_service(say)("stopped; the run goes on without this meeting point")
     return None
 
 
@@ -168,7 +183,7 @@ class MeetingPoint:
         self.link = DirectoryLink(p2pd, remembered, log_path=home / "directory.log", on_lost=self._lost)
         self._relaying = Relaying(
             p2pd, wishes.relay, lambda: wishes.limits.up, takes_part=lambda peer: True,
-            say=lambda kind, line: say(line), reach=Reach(DIRECT, (), "newcomers dial it"),
+            say=lambda kind, line: in_service(say)(line), reach=Reach(DIRECT, (), "newcomers dial it"),
         )  # fmt: skip
 
     async def start(self, nursery: trio.Nursery) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,12 +19,14 @@ import psutil
 import pytest
 import trio
 
+from ftnode.bootstrap import server
 from ftnode.node.directory.directory import RecordKeeper, SwarmDirectory
 from ftnode.node.home.identity import BOOTSTRAP_NAME, take_identity
 from ftnode.node.links.addresses import parse_peer, remembered_peers
 from ftnode.node.links.p2pd import P2pd
 from ftnode.node.owner.join_options import RUNNING_FOLDER, Running, note_running, running_nodes
 from ftnode.node.watch.status import STATUS_PROTOCOL, Speaker, SwarmStatus, status_handler
+from ftnode.protocol.words.errors import UserError
 from ftnode.protocol.words.events import Directory, DirectoryLost
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.types import Peer
@@ -264,3 +267,38 @@ def test_a_port_in_use_is_said_in_one_line(tmp_path: Path) -> None:
             nursery.cancel_scope.cancel()
 
     trio.run(main)
+
+
+@pytest.mark.parametrize(("code", "ends"), [(errno.ENOSPC, False), (errno.EDQUOT, False), (errno.EPIPE, True)])
+def test_a_disk_that_takes_no_line_ends_no_meeting_point(
+    code: int, ends: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its note of itself cannot be written either, and that is said. At the start, and without a reader, it ends."""
+
+    def say(line: str) -> None:
+        raise OSError(code, os.strerror(code))
+
+    (tmp_path / RUNNING_FOLDER).write_text("in the way")
+    notes: list[server.RunningNote] = []
+    real = server.RunningNote
+
+    def noted(home: Path, tell: Callable[[str, str], None]) -> server.RunningNote:
+        notes.append(real(home, tell))
+        return notes[-1]
+
+    async def refused(*arguments: object, **options: object) -> None:
+        notes[0].write(Running(os.getpid(), "peer", "", ()))
+        raise UserError("it went on", 69)
+
+    monkeypatch.setattr(server, "RunningNote", noted)
+    monkeypatch.setattr(server.P2pd, "start", refused)
+    identity = take_identity(tmp_path, BOOTSTRAP_NAME)
+    wishes = server.Wishes((), tmp_path)
+    try:
+        if ends:
+            with pytest.raises(ExceptionGroup, match="nursery"):
+                trio.run(server._serve, identity, wishes, say)
+        else:
+            assert str(trio.run(server._serve, identity, wishes, say)) == "it went on"
+    finally:
+        identity.release()
