@@ -300,6 +300,20 @@ def test_who_sends_what_others_refuse_takes_one_of_them_along_at_most(replicas: 
     trains_without(world, host, 3 * SPOILT_SECONDS, others=1)
 
 
+@pytest.mark.parametrize("stage", [1, 2])
+def test_where_nobody_stands_by_who_sends_what_others_refuse_comes_back_and_no_step_counts(stage: int) -> None:
+    """Not defended: whoever goes is the only one to be asked, and once each of two has gone nobody goes any more."""
+    world = swarm(1, 1, spare=0)
+    host = next(world.by_id[peer.id] for peer in seen(world).holders[stage])
+    spoils(world, host)
+    counted: list[bool] = []
+    world.on_commit = lambda lineage, version, skipped: counted.append(not skipped)
+    world.notes.clear()
+    world.run(world.now + 3 * SPOILT_SECONDS)
+    assert str(host.peer) in lost(world) and len(lost(world)) == 2
+    assert seen(world).stages_of(host.peer) == (stage,) and len(counted) > 50 and not any(counted)
+
+
 def refuses(blames: Callable[[], Peer]) -> traitor.Way:
     """It names poison in every step, and somebody else for it."""
 
