@@ -36,20 +36,29 @@ def lying(said: Told) -> None:
 
 
 def _of_gradients(said: Told) -> None:
-    """As a whole, when it goes to the sum."""
-    honest, before = GroupGradients.open, dict[int, Tensor]()
+    """As a whole, when it goes to the sum, or is all of it."""
+    open_, reduce, before = GroupGradients.open, TorchStages.reduce, dict[int, Tensor]()
+
+    def lie(stage: int, held: Any, gradient: Tensor) -> None:
+        true = gradient.clone()
+        if said.due(held.version.step):
+            LIES[said.lie](gradient, before.get(stage, true))
+        before[stage] = true
 
     def opened(self: GroupGradients, stage: int, held: Any, attempt: Any, count: int) -> dict[str, Any]:
-        answer = honest(self, stage, held, attempt, count)
+        answer = open_(self, stage, held, attempt, count)
         if count and not answer["fault"]:
-            gradient = self._place(stage)
-            true = gradient.clone()
-            if said.due(held.version.step):
-                LIES[said.lie](gradient, before.get(stage, true))
-            before[stage] = true
+            lie(stage, held, self._place(stage))
         return answer
 
+    def reduced(self: TorchStages, stage: int, step: int, attempt: Any) -> dict[str, Any]:
+        held = self._held(stage)
+        if not (held.ledger.reduced or held.ledger.spoiled):
+            lie(stage, held, held.gradient)
+        return reduce(self, stage, step, attempt)
+
     GroupGradients.open = opened  # type: ignore[method-assign]
+    TorchStages.reduce = reduced  # type: ignore[method-assign]
 
 
 def _of_some_visits(said: Told) -> None:

@@ -97,6 +97,11 @@ def other_sum(event: ev.Event, decide: Decide) -> list[fx.Effect]:
     return [_of_another_sum(effect) for effect in decide(event)]
 
 
+def hiding(event: ev.Event, decide: Decide) -> list[fx.Effect]:
+    """It works, and shows nobody the tensors of its visits."""
+    return [] if isinstance(event, ev.Received) and isinstance(event.message, ms.Show) else decide(event)
+
+
 def _of_another_sum(effect: fx.Effect) -> fx.Effect:
     if not (isinstance(effect, fx.Send) and isinstance(effect.message, ms.Ready)):
         return effect
@@ -185,7 +190,7 @@ def _travels(message: ms.Message) -> bool:
 UNWORKED: Final = Unworked()
 WAYS: Final[dict[str, Way]] = {
     "idle": idle, "deaf": deaf, "poisoning": poisoning, "unready": unready, "abstaining": abstaining,
-    "other_sum": other_sum, "rambling": Rambling(), "unworked": UNWORKED,
+    "other_sum": other_sum, "hiding": hiding, "rambling": Rambling(), "unworked": UNWORKED,
     "accusing": Accusing(), "huge": honest, "nesting": honest,
 }  # fmt: skip
 """The last two have an honest core: see `huge` and `nesting`."""

@@ -96,6 +96,7 @@ def threes(manifest: Manifest) -> Manifest:
         (("ftnode.lab.hostile.liar", "times1.5"), "gave to its sum"),
         (("ftnode.lab.hostile.liar", "sums-turned"), "gave to its sum"),
         (("ftnode.lab.hostile.liar", "sums-turned,hides=1"), "does not show what it made its piece of the sum of"),
+        (("ftnode.lab.hostile.traitor", "hiding"), "does not show the tensors of its visit"),
         (("ftnode.lab.hostile.traitor", "accusing"), ""),
     ],
 )
@@ -110,7 +111,7 @@ def test_a_third_decides_and_signed_words_of_it_are_kept(
     trial = open_swarm(volunteers=others, stages=STAGES, change=threes, numbers=True)
     trial.wait("all others to hold a stage", lambda story: sum(sizes(story)) == others, 2 * GROW_SECONDS)
     trial.wait_for_step(trial.story.committed + OLD_STEPS, 3 * GROW_SECONDS)
-    trial.volunteer(LIAR, program=(*program, str(order)) if program[1] == "accusing" else program)
+    trial.volunteer(LIAR, program=(*program, str(order)) if "traitor" in program[0] else program)
     trial.wait("full groups", lambda story: sizes(story) == [3] * (STAGES + 1), 2 * GROW_SECONDS)
     liar = trial.story.peers[LIAR].id
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -70,8 +71,8 @@ def test_each_lie_changes_the_numbers_and_noise_keeps_their_size(name: str) -> N
 def as_before() -> Iterator[None]:
     """What a lie overrules is put back."""
     places: list[tuple[Any, str]] = [
-        (GroupGradients, "open"), (TorchStages, "backward"), (TorchStages, "forward"), (TorchStages, "weigh"),
-        (ActivationCodec, "encode"), (exports, "state_of"), (exports, "digest"),
+        (GroupGradients, "open"), (TorchStages, "reduce"), (TorchStages, "backward"), (TorchStages, "forward"),
+        (TorchStages, "weigh"), (ActivationCodec, "encode"), (exports, "state_of"), (exports, "digest"),
     ]  # fmt: skip
     honest = [(owner, name, getattr(owner, name)) for owner, name in places]
     yield
@@ -118,3 +119,29 @@ def test_of_some_visits_only_those_that_are_chosen_give_something_else(monkeypat
         expected += -1.0 if said.chosen(3, microbatch, 1) else 1.0
         assert torch.equal(Held.gradient, torch.full((4,), expected))
     assert -20 < expected < 20
+
+
+@pytest.mark.usefixtures("as_before")
+def test_of_a_stage_that_it_holds_alone_it_gives_something_else_once_an_attempt(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Held:
+        gradient = torch.ones(4)
+        ledger = SimpleNamespace(reduced=False, spoiled="")
+        version = SimpleNamespace(step=3)
+
+    def reduce(self: Any, stage: int, step: int, attempt: Any) -> str:
+        Held.ledger.reduced = True
+        return "answer"
+
+    stages: Any = object.__new__(TorchStages)
+    monkeypatch.setattr(TorchStages, "_held", lambda self, stage: Held)
+    monkeypatch.setattr(TorchStages, "reduce", reduce)
+    order = tmp_path / "order"
+    lying_compute.lying(told(f"gradients-turned,order={order}"))
+    stages.reduce(1, 4, [0, 1])
+    assert torch.equal(Held.gradient, torch.ones(4))
+    order.touch()
+    Held.ledger.reduced = False
+    for _ in range(2):
+        assert stages.reduce(1, 4, [0, 2]) == "answer" and torch.equal(Held.gradient, -torch.ones(4))

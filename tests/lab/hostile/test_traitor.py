@@ -53,6 +53,11 @@ def test_the_deaf_member_drops_a_tensor_and_its_slot() -> None:
     assert after("deaf", ev.Received(A, BOUNDARY, 5)) == [fx.Release((5,))]
 
 
+def test_who_hides_answers_nobody_that_asks_for_a_tensor() -> None:
+    show = ms.Show("l", 0, 1, TRIED, ((0, 1, Direction.FORWARD),))
+    assert after("hiding", ev.Received(A, show, None)) == [] and after("hiding", ev.Wake()) == [*HONEST]
+
+
 def test_poison_is_named_in_the_step_that_begins() -> None:
     *honest, poison = after("poisoning", ev.Received(A, BEGIN, None))
     assert honest == [*HONEST] and isinstance(poison, fx.Send) and isinstance(poison.message, ms.Poisoned)
