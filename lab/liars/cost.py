@@ -10,18 +10,18 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
-from ftnode.lab.liars.swarm import START_SECONDS, STEP_SECONDS_MAX, Ground
+from ftnode.lab.liars.ground import USUAL, Ground
+from ftnode.lab.liars.swarm import START_SECONDS, STEP_SECONDS_MAX
 from ftnode.lab.swarms.trial import Trial, open_trial
 from ftnode.lab.traces.story import first_commits
 from ftnode.protocol.lines.stage_work import traffic
 
-USUAL: Final = 0.02
 STEPS: Final = 1000
 SETTLED_STEPS: Final = 80
 """Then nobody is checked more often for being new. They are not counted."""
@@ -41,15 +41,15 @@ class Step:
 
 def measure(ground: Ground, steps: int = STEPS) -> dict[str, Any]:
     """One swarm whose compute sleeps."""
-    usual = replace(ground, checks=USUAL)
-    with open_trial(usual.manifest(), options=PACED) as trial:
-        names = [f"v{number}" for number in range(1, usual.volunteers + 1)]
+    layout = ground.layout
+    with open_trial(ground.manifest(), options=PACED) as trial:
+        names = [f"v{number}" for number in range(1, layout.volunteers + 1)]
         for name in names:
-            trial.volunteer(name, hold=usual.hold)
+            trial.volunteer(name, hold=layout.hold)
         trial.wait("full groups", lambda story: {*story.holders(0), *story.holders(1)} >= {*names}, START_SECONDS)
         begins = trial.story.committed + SETTLED_STEPS
         trial.wait_for_step(begins + steps, START_SECONDS + STEP_SECONDS_MAX * steps)
-        return figures(steps_of(trial, begins), usual)
+        return figures(steps_of(trial, begins), ground)
 
 
 def figures(found: Sequence[Step], ground: Ground) -> dict[str, Any]:
@@ -59,8 +59,8 @@ def figures(found: Sequence[Step], ground: Ground) -> dict[str, Any]:
     with_one = _trimmed([step.seconds for step in found if step.checks])
     extra = fmean(with_one) / fmean(without) - 1
     checked = sum(step.checks > 0 for step in found)
-    manifest = ground.manifest()
-    sent = sum(ground.holders * traffic(manifest, stage, ground.holders).total for stage in (0, 1))
+    manifest, holders = ground.manifest(), ground.layout.holders
+    sent = sum(holders * traffic(manifest, stage, holders).total for stage in (0, 1))
     shown = sum(step.shown for step in found) / len(found) * manifest.boundary_bytes.both / 2
     return {
         "tokens": round(1 - 1 / (1 + checked / len(found) * extra), 4),
@@ -113,6 +113,6 @@ def _trimmed(seconds: Sequence[float]) -> list[float]:
 def text(found: dict[str, Any]) -> str:
     """For people."""
     return (
-        f"checks = {USUAL} cost {found['tokens']:.1%} of tokens/s and {found['bytes']:.1%} of bytes: a step with a "
-        f"check takes {found['longer']:.0%} longer, and {found['checked']} of {found['steps']} steps had one"
+        f"checks = {USUAL.checks} cost {found['tokens']:.1%} of tokens/s and {found['bytes']:.1%} of bytes: a step "
+        f"with a check takes {found['longer']:.0%} longer, and {found['checked']} of {found['steps']} steps had one"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ftnode.lab.liars.cost import USUAL
+from ftnode.lab.liars.ground import USUAL, Setting
 from ftnode.lab.liars.kinds import KINDS, Kind
 from ftnode.lab.liars.swarm import final
 
@@ -14,8 +14,7 @@ LOSS_MAX: Final = 1.01
 """Of the loss without the lie: what a lie may cost that counts as prevented."""
 TOKENS_MIN: Final = 0.9
 """Of the rate before, for the same; the machine's own noise is some hundredths."""
-PLAIN: Final = "float32"
-"""The encoding of boundary tensors in the rows of `kinds`; those of others stand in `by_boundary`."""
+UNCHECKED: Final = Setting(checks=0).name
 ROW: Final = ("kind", "outcome", "steps_until_found", "honest_removed", "loss_ratio", "tokens_ratio")
 
 
@@ -63,13 +62,24 @@ def f1(rows: Sequence[Mapping[str, Any]]) -> float:
     return round(2 * found / (2 * found + wronged + missed), 3) if found + missed + wronged else 1.0
 
 
-def rows_by_boundary(found: Mapping[str, Any]) -> dict[str, Sequence[Mapping[str, Any]]]:
-    """All that there are; PLAIN is the first."""
-    return {boundary: rows for boundary, rows in {PLAIN: found["kinds"], **found["by_boundary"]}.items() if rows}
+def rows_by_setting(found: Mapping[str, Any]) -> dict[str, Sequence[Mapping[str, Any]]]:
+    """All that there are. The first one is the usual one, whose rows stand in `kinds`."""
+    return {name: rows for name, rows in {USUAL.name: found["kinds"], **found["by_setting"]}.items() if rows}
 
 
-def f1_by_boundary(found: Mapping[str, Any]) -> dict[str, float]:
-    return {boundary: f1(rows) for boundary, rows in rows_by_boundary(found).items()}
+def f1_by_setting(found: Mapping[str, Any]) -> dict[str, float]:
+    return {name: f1(rows) for name, rows in rows_by_setting(found).items()}
+
+
+def honest_row(measured: Mapping[str, Any], without: Mapping[str, float]) -> dict[str, Any]:
+    """Of a swarm in which nobody lies, also the one that would."""
+    made = row(measured, without)
+    return {
+        "steps": measured["last"] - measured["lied_from"],
+        "accused": measured["accused"],
+        "removed": made["honest_removed"] + (made["steps_until_found"] is not None),
+        "loss_ratio": made["loss_ratio"],
+    }
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -101,15 +111,39 @@ def virtual_table(seen: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def boundary_table(by_boundary: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """Of other encodings of boundary tensors, as the page has it."""
-    lines = ["| encoding | kind | outcome | steps until found | honest removed | loss over that without it |"]
+def setting_table(by_setting: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """Of other settings, as the page has it; those without checks have a table of their own."""
+    lines = ["| setting | kind | outcome | steps until found | honest removed | loss over that without it |"]
     lines.append("|---|---|---|---|---|---|")
-    for boundary, rows in by_boundary.items():
-        for each in rows:
+    for name, rows in by_setting.items():
+        for each in rows if name != UNCHECKED else ():
             cells = f"{_spoken(each['steps_until_found'], 'g')} | {each['honest_removed']:g}"
             loss = _spoken(each["loss_ratio"], ".3f")
-            lines.append(f"| {boundary} | `{each['kind']}` | {each['outcome']} | {cells} | {loss} |")
+            lines.append(f"| {name} | `{each['kind']}` | {each['outcome']} | {cells} | {loss} |")
+    return "\n".join(lines)
+
+
+def unchecked_table(found: Mapping[str, Any]) -> str:
+    """What checks change, as the page has it."""
+    with_them = {each["kind"]: each for each in found["kinds"]}
+    lines = ["| kind | without checks | loss over that without it | with checks | loss |", "|---|---|---|---|---|"]
+    for each in found["by_setting"].get(UNCHECKED, ()):
+        cells = (_outcome_and_loss(one) for one in (each, with_them[each["kind"]]))
+        lines.append(f"| `{each['kind']}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _outcome_and_loss(each: Mapping[str, Any]) -> str:
+    after = "" if each["steps_until_found"] is None else f" after {each['steps_until_found']:g}"
+    return f"{each['outcome']}{after} | {_spoken(each['loss_ratio'], '.3f')}"
+
+
+def honest_table(honest: Mapping[str, Mapping[str, Any]]) -> str:
+    """Of swarms in which nobody lies, as the page has it."""
+    lines = ["| nobody lies | steps | accused | removed | loss over that of one volunteer |", "|---|---|---|---|---|"]
+    for name, each in honest.items():
+        cells = f"{each['steps']} | {each['accused']} | {each['removed']} | {_spoken(each['loss_ratio'], '.3f')}"
+        lines.append(f"| {name} | {cells} |")
     return "\n".join(lines)
 
 
@@ -119,7 +153,7 @@ def summary(found: Mapping[str, Any]) -> str:
     counts = [sum(each["outcome"] == one for each in rows) for one in (PREVENTED, FOUND, OPEN)]
     checks = found.get("checks")
     cost = "" if not checks else (
-        f" Checks of {USUAL:g} cost {checks['tokens']:.1%} of tokens/s, {checks['bytes']:.1%} of bytes."
+        f" Checks of {USUAL.checks:g} cost {checks['tokens']:.1%} of tokens/s, {checks['bytes']:.1%} of bytes."
     )  # fmt: skip
     kinds = f"{len(rows)} kinds: {counts[0]} prevented, {counts[1]} found, {counts[2]} not defended"
     return f"**Of {kinds}.** F1: {found['f1']:g}.{cost}"

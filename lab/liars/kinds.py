@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from ftnode.lab.liars.ground import GROUPS, IN_A_ROW, ONE_EACH, WITH_ROOM, WITH_STANDBY, Layout
+
 FOR_STEPS: Final = 100
 """A full-time liar that is not found in so many steps counts as not found: the goal is 20."""
 FOR_STEPS_SOMETIMES: Final = 250
@@ -12,12 +14,14 @@ FOR_STEPS_BESIDE: Final = 200
 """To make a stage anew takes seconds, which are to be a small part of the time that is measured."""
 BESIDE_BEGINS: Final = 100
 """Both runs that are compared lose the stage in about this step."""
+OTHERS: Final = "others"
+BESIDE: Final = "beside"
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
     """`told`: to compute (lies.py), without its order; `way`: of the core (traitor.py); neither: in the virtual world
-    only. `bereaves`: the honest holders of its stage are killed when it begins to lie, and somebody new comes."""
+    only."""
 
     name: str
     about: str
@@ -27,10 +31,10 @@ class Kind:
     begins: int = 0
     """The first step of the lie; 0: as soon as the group is settled."""
     steps: int = FOR_STEPS
-    bereaves: bool = False
-    beside: bool = False
-    """Each stage has one holder. That of a stage beside the liar's is killed when it begins to lie, and somebody who
-    stands by takes the stage. It is compared with the same without a lie."""
+    layout: Layout = GROUPS
+    loses: str = ""
+    """Who is killed when it begins to lie: OTHERS, who hold its stage, and somebody new comes; or BESIDE, who holds the
+    stage beside, and one that stands by takes it. The latter is compared with the same without a lie."""
     virtual: str = ""
     """What stands for it in the virtual world (tests/sim/liars.py); empty: nothing does."""
     outvoting: str = ""
@@ -53,15 +57,32 @@ AS_MAJORITY: Final = ", of three"
 NUMBERS: Final = {
     "times1000": "× 1000", "times1.5": "× 1.5", "turned": "with the sign turned",
     "noise": "noise of the same norm", "older": "of the step before", "nothing": "zero",
+    "largest": "near the largest float",
 }  # fmt: skip
 """By the lie's name in lies.py, in words."""
 NAMES: Final = {"nothing": "zero"}
+ALONE: Final = ("gradients-times1000", "gradients-turned", "gradients-noise", "gradients-older", "activations-noise",
+                "activations-largest")  # fmt: skip
+"""What a stage's only holder does."""
+ALONE_WITH_ROOM: Final = ("gradients-turned", "activations-noise")
+"""The same where somebody has room to hold the stage as well."""
+WHERE: Final = {ONE_EACH: ("", ""), WITH_STANDBY: ("-with-standby", ", where somebody stands by"),
+                WITH_ROOM: ("-with-room", ", where a member has room")}  # fmt: skip
 
 
 def _numbers(what: str, virtual: str) -> tuple[Kind, ...]:
     return tuple(
         Kind(f"{what}-{NAMES.get(lie, lie)}", f"{what} {words}", told=f"{what}-{lie}", virtual=virtual)
         for lie, words in NUMBERS.items()
+        if lie != "largest"
+    )
+
+
+def _alone(told: str, layout: Layout) -> Kind:
+    what, _, lie = told.rpartition("-")
+    name, where = WHERE[layout]
+    return Kind(
+        f"only-holder{name}-{told}", f"{what} {NUMBERS[lie]}, of a stage's only holder{where}", told=told, layout=layout
     )
 
 
@@ -77,12 +98,14 @@ KINDS: Final = (
     Kind("sums-turned", "the sum of the piece that it adds up, with the sign turned", told="sums-turned"),
     Kind("sums-turned-from-step-200", "the same, from step 200 on", told="sums-turned", begins=200),
     Kind("sums-turned-hidden", "the same, and it shows nobody what it made that of", told="sums-turned,hides=1"),
+    Kind("tensors-hidden", "it works, and shows nobody the tensors of its visits", way="hiding"),
     Kind("wrong-hashes", "hashes of sums that do not fit", way="other_sum", virtual="hashes"),
     Kind("ready-without-work", "it computes nothing, and is Ready", way="unworked", virtual="unworked"),
     Kind("wrong-donor", "it lends a stage's weights with the sign turned, after the other holders were lost",
-         told="donors-turned", bereaves=True),
+         told="donors-turned", loses=OTHERS),
     Kind("wrong-neighbour", "it lends its weights with the sign turned for the stage beside it, which was lost",
-         told="donors-turned", begins=BESIDE_BEGINS, steps=FOR_STEPS_BESIDE, beside=True, virtual="donors"),
+         told="donors-turned", begins=BESIDE_BEGINS, steps=FOR_STEPS_BESIDE, layout=IN_A_ROW, loses=BESIDE,
+         virtual="donors"),
     Kind("wrong-copies", "it keeps copies, and lends others", virtual="copies"),
     Kind("false-accuser", "it works, and says in every step that another holder lies", way="accusing",
          virtual="accuser"),
@@ -90,5 +113,10 @@ KINDS: Final = (
          told="gradients-turned,agrees=1", liars=2, virtual="friends", outvoting="majority"),
     Kind("fifty-identities", "fifty identities join, and work honestly until they have a majority",
          virtual="fifty"),
+    *(_alone(told, ONE_EACH) for told in ALONE),
+    _alone("activations-largest", WITH_STANDBY),
+    *(_alone(told, WITH_ROOM) for told in ALONE_WITH_ROOM),
 )  # fmt: skip
 """In the order of the page."""
+HONEST: Final = Kind("honest", "nobody lies")
+"""The same swarm, in which nobody is to be accused."""

@@ -14,9 +14,9 @@ from typing import Any, Final
 import click
 
 from ftnode.lab.liars import cost, hardware, swarm, world
-from ftnode.lab.liars.figures import PLAIN, f1, f1_by_boundary, row, virtual_row
-from ftnode.lab.liars.kinds import KINDS, Kind
-from ftnode.lab.liars.swarm import Ground
+from ftnode.lab.liars.figures import f1, f1_by_setting, honest_row, row, virtual_row
+from ftnode.lab.liars.ground import USUAL, Ground, Setting
+from ftnode.lab.liars.kinds import BESIDE, HONEST, KINDS, Kind
 from ftnode.lab.results.result_files import Kept, folder_for, write_atomically
 from ftnode.lab.swarms.template import use_template
 from ftnode.node.machine.child_processes import thread_environment
@@ -27,29 +27,24 @@ ERRORS = "lab_liars"
 FIGURES: Final = "liars.json"
 COST: Final = "cost"
 HARDWARE: Final = "hardware"
-MORE: Final = (COST, HARDWARE)
-"""What `--only` calls the cost of checks, and what honest machines differ by."""
+MORE: Final = (HONEST.name, COST, HARDWARE)
+"""What `--only` calls a swarm in which nobody lies, the cost of checks, and what honest machines differ by."""
 BASELINE_STEPS: Final = 500
+"""A run without a lie has so many, or twice as many, and so on: as many as the one with it needs."""
 QUICK_STEPS: Final = 40
-QUICK_BASELINE_STEPS: Final = 250
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """`worlds`: virtual ones for each kind; `virtual`: those alone; `boundaries`: how tensors travel, one after the
-    other."""
+    """`worlds`: virtual ones for each kind; `virtual`: those alone."""
 
     only: tuple[str, ...] = ()
     out: Path | None = None
     worlds: int = 20
     virtual: bool = False
     quick: bool = False
-    boundaries: tuple[str, ...] = (PLAIN,)
+    setting: Setting = USUAL
     as_json: bool = False
-
-    @property
-    def ground(self) -> Ground:
-        return Ground()
 
 
 def run(asked: Asked) -> int:
@@ -62,17 +57,20 @@ def run(asked: Asked) -> int:
         return _in_worlds_alone(chosen, asked, kept, found, folder)
     os.environ.update(thread_environment(1))  # a process with threads cannot be forked
     use_template()
-    for boundary in asked.boundaries:
-        ground = replace(asked.ground, boundary=boundary)
-        for kind in chosen:
-            made, seen = _measured(kind, ground, asked, kept)
-            _add(found, kind, boundary, made)
-            _add_worlds(found, seen)
-            _write(folder, found)
-            if not asked.as_json:
-                click.echo(_line(made, boundary))
+    for kind in chosen:
+        made, seen = _measured(kind, asked, kept)
+        _add(found, kind, asked.setting, made)
+        _add_worlds(found, seen)
+        _write(folder, found)
+        if not asked.as_json:
+            click.echo(_line(made, asked.setting))
+    if HONEST.name in more:
+        found["honest"] = dict(sorted((found["honest"] | {asked.setting.name: _honest(asked, kept)}).items()))
+        _write(folder, found)
+        if not asked.as_json:
+            click.echo(_honest_line(found["honest"][asked.setting.name], asked.setting))
     if COST in more:
-        ground, steps = asked.ground, QUICK_STEPS if asked.quick else cost.STEPS
+        ground, steps = Ground(), QUICK_STEPS if asked.quick else cost.STEPS
         measured = kept(COST, (ground, steps), partial(cost.measure, ground, steps))
         found |= {"cost": max(measured["tokens"], measured["bytes"]), "checks": measured}
         _write(folder, found)
@@ -86,9 +84,9 @@ def run(asked: Asked) -> int:
             click.echo(hardware.text(found["hardware"]))
     if asked.as_json:
         click.echo(json.dumps(found, indent=2))
-    elif found["f1_by_boundary"]:
-        scores = [f"{score:g} ({boundary})" for boundary, score in found["f1_by_boundary"].items()]
-        click.echo(f"F1 by encoding of boundary tensors: {', '.join(scores)}")
+    elif found["f1_by_setting"]:
+        scores = [f"{score:g} ({name})" for name, score in found["f1_by_setting"].items()]
+        click.echo(f"F1: {', '.join(scores)}")
     return 0
 
 
@@ -113,7 +111,7 @@ def _in_worlds_alone(
     for kind in known:
         seen = _worlds(kind, asked, kept)
         if not kind.real:
-            _add(found, kind, PLAIN, virtual_row(kind, seen[kind.name]))
+            _add(found, kind, USUAL, virtual_row(kind, seen[kind.name]))
         _add_worlds(found, seen)
         _write(folder, found)
         for name, each in seen.items() if not asked.as_json else ():
@@ -128,28 +126,41 @@ def _worlds(kind: Kind, asked: Asked, kept: Kept) -> dict[str, dict[str, Any]]:
     return {name: world.measure(virtual, asked.worlds, kept) for name, virtual in kind.in_worlds.items()}
 
 
-def _measured(kind: Kind, ground: Ground, asked: Asked, kept: Kept) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+def _measured(kind: Kind, asked: Asked, kept: Kept) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Its row, and what was seen in virtual worlds."""
-    seen = _worlds(kind, asked, kept) if ground.boundary == PLAIN else {}
+    seen = _worlds(kind, asked, kept) if asked.setting == USUAL else {}
     if not kind.real:
         return virtual_row(kind, seen[kind.name]), seen
-    short = replace(kind, steps=min(kind.steps, QUICK_STEPS)) if asked.quick else kind
-    if kind.beside:
-        return _beside(short, replace(swarm.BESIDE, boundary=ground.boundary), kept), seen
-    length = QUICK_BASELINE_STEPS if asked.quick else BASELINE_STEPS
-    true = kept("without", (ground, length), partial(swarm.baseline, ground, length))
-    measured = kept(kind.name, (short, ground), partial(_undisturbed, short, ground))
-    return row(measured, true["losses"]), seen
+    kind = replace(kind, steps=min(kind.steps, QUICK_STEPS)) if asked.quick else kind
+    measured = _seen(kind, asked, kept)
+    if kind.loses == BESIDE:
+        return _over_honest(measured, _seen(replace(kind, told=""), asked, kept, f"{kind.name} without")), seen
+    return row(measured, _without(measured, kind, asked, kept)), seen
 
 
-def _beside(kind: Kind, ground: Ground, kept: Kept) -> dict[str, Any]:
+def _seen(kind: Kind, asked: Asked, kept: Kept, name: str = "") -> dict[str, Any]:
+    ground = Ground(kind.layout, asked.setting)
+    return kept(name or kind.name, (kind, ground), partial(_undisturbed, kind, ground))
+
+
+def _without(measured: Mapping[str, Any], kind: Kind, asked: Asked, kept: Kept) -> dict[str, float]:
+    """Losses by step, without a lie."""
+    alone = Ground(kind.layout, asked.setting).alone
+    steps = -(-measured["last"] // BASELINE_STEPS) * BASELINE_STEPS
+    losses: dict[str, float] = kept("without", (alone, steps), partial(swarm.baseline, alone, steps))["losses"]
+    return losses
+
+
+def _over_honest(measured: Mapping[str, Any], true: Mapping[str, Any]) -> dict[str, Any]:
     """Its row. To make a stage of others' weights costs loss and time also where nobody lies. So the loss is compared
     with that of such a run, and the rate with what was left there of the rate before."""
-    honest = replace(kind, told="")
-    true = kept(f"{kind.name} without", (honest, ground), partial(_undisturbed, honest, ground))
-    measured = kept(kind.name, (kind, ground), partial(_undisturbed, kind, ground))
     left = true["during"] / true["before"] if true["before"] else 0.0
-    return row(measured | {"before": measured["before"] * left}, true["losses"])
+    return row({**measured, "before": measured["before"] * left}, true["losses"])
+
+
+def _honest(asked: Asked, kept: Kept) -> dict[str, Any]:
+    measured = _seen(HONEST, asked, kept)
+    return honest_row(measured, _without(measured, HONEST, asked, kept))
 
 
 def _compared(steps: Mapping[str, Sequence[int]]) -> dict[str, Any]:
@@ -168,21 +179,22 @@ def _undisturbed(kind: Kind, ground: Ground) -> dict[str, Any]:
 def _found_before(folder: Path | None) -> dict[str, Any]:
     """What earlier calls have written there."""
     empty: dict[str, Any] = {
-        "kinds": [], "f1": None, "cost": None, "by_boundary": {}, "f1_by_boundary": {}, "virtual": {}, "hardware": [],
+        "kinds": [], "f1": None, "cost": None, "by_setting": {}, "f1_by_setting": {}, "honest": {}, "virtual": {},
+        "hardware": [],
     }  # fmt: skip
     path = None if folder is None else folder / FIGURES
     return empty | json.loads(path.read_text()) if path is not None and path.exists() else empty
 
 
-def _add(found: dict[str, Any], kind: Kind, boundary: str, made: dict[str, Any]) -> None:
-    """Rows are in the order of KINDS, each kind once; those of other encodings stand apart."""
-    rows = found["kinds"] if boundary == PLAIN else found["by_boundary"].get(boundary, [])
+def _add(found: dict[str, Any], kind: Kind, setting: Setting, made: dict[str, Any]) -> None:
+    """Rows are in the order of KINDS, each kind once; those of other settings stand apart."""
+    rows = found["kinds"] if setting == USUAL else found["by_setting"].get(setting.name, [])
     rows = sorted([*(each for each in rows if each["kind"] != kind.name), made], key=lambda each: _rank(each["kind"]))
-    if boundary == PLAIN:
+    if setting == USUAL:
         found["kinds"], found["f1"] = rows, f1(rows)
     else:
-        found["by_boundary"] = dict(sorted((found["by_boundary"] | {boundary: rows}).items()))
-    found["f1_by_boundary"] = f1_by_boundary(found)
+        found["by_setting"] = dict(sorted((found["by_setting"] | {setting.name: rows}).items()))
+    found["f1_by_setting"] = f1_by_setting(found)
 
 
 def _add_worlds(found: dict[str, Any], seen: Mapping[str, dict[str, Any]]) -> None:
@@ -205,7 +217,12 @@ def _world_line(name: str, seen: Mapping[str, Any]) -> str:
     return f"{name:<26}  {seen['worlds']} worlds: {came}, honest removed {seen['honest_removed']}"
 
 
-def _line(made: dict[str, Any], boundary: str) -> str:
+def _line(made: dict[str, Any], setting: Setting) -> str:
     cells = [f"{name.replace('_', ' ')} {made[name]}" for name in list(made)[2:] if made[name] is not None]
-    by = "" if boundary == PLAIN else f" ({boundary})"
+    by = "" if setting == USUAL else f" ({setting.name})"
     return f"{made['kind'] + by:<24} {made['outcome']:<13} {', '.join(cells)}"
+
+
+def _honest_line(made: Mapping[str, Any], setting: Setting) -> str:
+    cells = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in made.items())
+    return f"nobody lies ({setting.name}): {cells}"

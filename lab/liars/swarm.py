@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from ftnode.lab.liars.kinds import Kind
+from ftnode.lab.liars.ground import ONE_EACH, Ground
+from ftnode.lab.liars.kinds import BESIDE, OTHERS, Kind
 from ftnode.lab.swarms.swarm import NODE
-from ftnode.lab.swarms.trial import FOREVER, Trial, open_trial, small_manifest
+from ftnode.lab.swarms.trial import Trial, open_trial
 from ftnode.lab.traces.story import Story, Told, first_commits
-from ftnode.protocol.manifest.parse import Manifest, Trust
 from ftnode.protocol.words.types import Peer
 
 LIAR: Final = "ftnode.lab.hostile.liar"
 TRAITOR: Final = "ftnode.lab.hostile.traitor"
-MICROBATCHES: Final = 8
 SETTLED_STEPS: Final = 10
 """After the last has joined; then the rate before the lie is measured for so many steps, too."""
 AFTER_STEPS: Final = 20
@@ -35,55 +33,19 @@ STILL_SECONDS: Final = 90.0
 """A run without a step for so long counts as stopped."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ground:
-    """The swarm: the head and `blocks` stages, each with `holders`. `hold`: stages of each volunteer at most: 2 makes
-    three volunteers of which each has all, and 1 has activations travel. `boundary`: how tensors travel. `spare`: who
-    stands by."""
-
-    holders: int = 3
-    hold: int = 1
-    checks: float = 0.02
-    boundary: str = "float32"
-    blocks: int = 1
-    spare: int = 0
-
-    @property
-    def volunteers(self) -> int:
-        return self.holders * (1 + self.blocks) // self.hold
-
-    @property
-    def stages(self) -> range:
-        return range(1 + self.blocks)
-
-    def manifest(self) -> Manifest:
-        small = small_manifest(None, self.blocks, FOREVER, replicas=self.holders)
-        return replace(
-            small,
-            batch=replace(small.batch, microbatches=MICROBATCHES),
-            pipeline=replace(small.pipeline, boundary=self.boundary),
-            trust=Trust(checks=self.checks),
-        )
-
-
-BESIDE: Final = Ground(holders=1, blocks=3, spare=2)
-"""Where the stage beside the liar's is lost."""
-
-
-def baseline(ground: Ground, steps: int) -> dict[str, Any]:
+def baseline(alone: Ground, steps: int) -> dict[str, Any]:
     """`losses`: of each step, without a lie, by one volunteer that holds everything."""
-    alone = replace(ground, holders=1)
     with open_trial(alone.manifest()) as trial:
-        trial.volunteer("v1", hold=2)
+        trial.volunteer("v1", hold=alone.layout.hold)
         trial.wait_for_step(steps, START_SECONDS + STEP_SECONDS_MAX * steps)
         return {"losses": _losses(trial.story, set())}
 
 
 def measure(kind: Kind, ground: Ground, folder: Path | None = None) -> dict[str, Any]:
-    """`lied_from`: the step in which the lie began; `found_after`: steps until a leader had let all liars go, or None;
-    `removed`: how many honest members leaders have let go, or ended by themselves; `losses`: by step; `before` and
-    `during`: tokens a second; `stopped`: no step was made any more; `silenced`: who was let go for its silence, which
-    no kind of lie is, but a machine that is too busy."""
+    """`lied_from`: the step in which the lie began; `found_after`: steps until a leader had let all liars go, or None,
+    also when one came back; `removed`: how many honest members leaders have let go, or ended by themselves; `losses`:
+    by step; `before` and `during`: tokens a second; `stopped`: no step was made any more; `silenced`: who was let go
+    for its silence, which no kind of lie is, but a machine that is too busy is; `accused`: who was said to lie."""
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
     with open_trial(ground.manifest(), folder) as trial:
@@ -92,10 +54,10 @@ def measure(kind: Kind, ground: Ground, folder: Path | None = None) -> dict[str,
 
 class _Run:
     def __init__(self, kind: Kind, ground: Ground, trial: Trial) -> None:
-        self.kind, self.ground, self.trial = kind, ground, trial
+        self.kind, self.layout, self.trial = kind, ground.layout, trial
         self.order = trial.swarm.directory / "order"
         self.liars = [f"liar{number}" for number in range(1, kind.liars + 1)]
-        self.honest = [f"v{number}" for number in range(1, ground.volunteers - kind.liars + 1)]
+        self.honest = [f"v{number}" for number in range(1, self.layout.volunteers - kind.liars + 1)]
         self.killed = set[str]()
 
     def measured(self) -> dict[str, Any]:
@@ -104,23 +66,23 @@ class _Run:
         trial.wait_for_step(story.committed + SETTLED_STEPS)
         trial.wait_for_step(max(story.committed + SETTLED_STEPS, self.kind.begins), START_SECONDS + self._seconds())
         trial.expected_dead |= {*self.honest, *self.liars}
-        if self.kind.bereaves:
+        if self.kind.loses == OTHERS:
             self._bereave()
         moment, lied_from = time.monotonic(), story.committed
         self.order.touch()
-        if self.kind.beside:
+        if self.kind.loses == BESIDE:
             self._lose_beside()
-        if self.kind.bereaves:
+        if self.kind.loses == OTHERS:
             self._renew()
         stopped = self._go_on(moment, lied_from)
-        found = self._gone(moment, self.liars)
+        found = self._found(moment)
         last = first_commits(self._commits())[-1]
         begun = [told for told in first_commits(self._commits()) if told.time <= moment][-SETTLED_STEPS - 1 :]
         return {
             "kind": self.kind.name, "lied_from": lied_from, "last": last.record["step"], "stopped": stopped,
-            "found_after": max(found.values()) - lied_from if len(found) == len(self.liars) else None,
+            "found_after": None if found is None else found - lied_from,
             "removed": len(self._gone(moment, self.honest).keys() | self._ended()),
-            "silenced": sorted(self._silenced(moment)),
+            "silenced": sorted(self._silenced(moment)), "accused": len(self._accused(moment)),
             "before": _rate(begun, begun[0].time, begun[-1].time),
             "during": _rate(self._commits(), moment, max(last.time, time.monotonic() if stopped else last.time)),
             "losses": _losses(story, {*self.liars}), "stages": [*story.view.stages_of(self._peer(self.liars[0]))]
@@ -134,16 +96,16 @@ class _Run:
         """Everybody holds something."""
         trial = self.trial
         for name in self.honest:
-            trial.volunteer(name, hold=self.ground.hold)
-            if name == "v2" and self.ground.blocks == 1:
+            trial.volunteer(name, hold=self.layout.hold)
+            if name == "v2" and 2 * self.layout.hold > self.layout.blocks:
                 trial.wait_for_step(2)
         self._wait_for(self.honest)
         for name in self.liars:
-            trial.volunteer(name, hold=self.ground.hold, program=self._program())
+            trial.volunteer(name, hold=self.layout.hold, program=self._program())
         self._wait_for([*self.honest, *self.liars])
-        for number in range(1, self.ground.spare + 1):
+        for number in range(1, self.layout.spare + 1):
             self.honest.append(f"spare{number}")
-            trial.volunteer(self.honest[-1], hold=self.ground.hold)
+            trial.volunteer(self.honest[-1], hold=self.layout.hold)
 
     def _program(self) -> Sequence[str]:
         """Of a liar; where there is no lie to tell, what everybody runs."""
@@ -153,8 +115,9 @@ class _Run:
 
     def _wait_for(self, names: list[str]) -> None:
         def all_hold(story: Story) -> bool:
-            held = {name for stage in self.ground.stages for name in story.holders(stage)}
-            return held >= {*names}
+            groups = [{*story.holders(stage)} for stage in self.layout.stages]
+            beside = all(len(group) > 1 for group in groups if group & {*self.liars}) or self.layout.holders == 1
+            return beside and set().union(*groups) >= {*names}
 
         self.trial.wait(f"{', '.join(names)} to hold something", all_hold, START_SECONDS)
 
@@ -170,9 +133,9 @@ class _Run:
 
     def _lose_beside(self) -> None:
         """The holder of a block stage beside the liar's is killed: the middle one, if that is beside it."""
-        story, liar, middle = self.trial.story, self.liars[0], (1 + self.ground.blocks) // 2
-        mine = next(stage for stage in self.ground.stages if liar in story.holders(stage))
-        near = [stage for stage in (mine - 1, mine + 1) if 1 <= stage <= self.ground.blocks]
+        story, liar, middle = self.trial.story, self.liars[0], (1 + self.layout.blocks) // 2
+        mine = next(stage for stage in self.layout.stages if liar in story.holders(stage))
+        near = [stage for stage in (mine - 1, mine + 1) if 1 <= stage <= self.layout.blocks]
         lost = story.holder(min(near, key=lambda stage: abs(stage - middle)))
         assert lost is not None
         self.killed.add(lost)
@@ -183,22 +146,31 @@ class _Run:
         self.honest += ["new1", "new2"]
         for name in ("new1", "new2"):
             self.trial.expected_dead.add(name)
-            self.trial.volunteer(name, hold=self.ground.hold)
+            self.trial.volunteer(name, hold=self.layout.hold)
 
     def _go_on(self, moment: float, lied_from: int) -> bool:
         """Until the lie had its steps, or some after the liars were found. True: the run has stopped."""
-        until, seen, since = lied_from + self.kind.steps, lied_from, time.monotonic()
-        while self.trial.story.committed < until:
+        seen, since = lied_from, time.monotonic()
+        while self.trial.story.committed < self._until(moment, lied_from):
             self.trial.story.read()
             time.sleep(0.05)
-            found = self._gone(moment, self.liars)
-            if len(found) == len(self.liars):
-                until = min(until, max(found.values()) + AFTER_STEPS)
+            if self.layout == ONE_EACH and "new1" not in self.honest and self._found(moment) is not None:
+                self._renew()
             if self.trial.story.committed > seen:
                 seen, since = self.trial.story.committed, time.monotonic()
             if time.monotonic() > since + STILL_SECONDS:
                 return True
         return False
+
+    def _until(self, moment: float, lied_from: int) -> int:
+        found = self._found(moment)
+        return lied_from + self.kind.steps if found is None else min(lied_from + self.kind.steps, found + AFTER_STEPS)
+
+    def _found(self, moment: float) -> int | None:
+        """The step after which all liars had gone. None: one has not, or is back."""
+        gone, view = self._gone(moment, self.liars), self.trial.story.view
+        back = view is not None and any(view.stages_of(self._peer(name)) for name in self.liars)
+        return None if back or len(gone) < len(self.liars) else max(gone.values())
 
     def _gone(self, moment: float, names: list[str]) -> dict[str, int]:
         """Of these, whom an honest leader let go, and after which step. Who gives a stage up stays."""
@@ -218,6 +190,10 @@ class _Run:
         lost = [told.record for told in self.trial.story.notes if told.time > moment and told.record["kind"] == "lost"]
         peers = [str(each["fields"].get("peer")) for each in lost if "silent" in each["text"]]
         return {ids[peer] for peer in peers if peer in ids}
+
+    def _accused(self, moment: float) -> set[str]:
+        told = [each.record for each in self.trial.story.notes if each.time > moment]
+        return {str(record["fields"].get("peer")) for record in told if record["kind"] in ("liar", "convicted")}
 
     def _ended(self) -> set[str]:
         processes = self.trial.swarm.processes

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
+from ftnode.lab.liars.ground import ONE_EACH, WITH_ROOM
 from ftnode.lab.liars.kinds import KINDS
 
 
@@ -39,6 +40,15 @@ TURNED: Final = Shown(
     (*ACTIVATIONS.holds, "sim.test_watched:test_whose_activations_point_elsewhere_is_found_in_the_next_steps"),
     (*ACTIVATIONS.planted, "sim.test_watched:test_planted_where_nobody_looks_at_directions_it_stays"),
 )
+ONLY_HOLDER: Final = Shown(
+    ("sim.test_checks:test_whoever_held_a_stage_alone_gets_a_second_one_beside_it",),
+    ("sim.test_checks:test_planted_nobody_holds_a_stage_for_the_sake_of_checks",),
+)
+"""Where nobody has room it is not defended."""
+LARGEST: Final = Shown(
+    ("models.test_stage:test_numbers_near_the_largest_float_are_refused_by_who_gets_them_first",),
+    ("models.test_stage:test_planted_only_the_plain_sum_of_a_tensor_is_looked_at",),
+)
 NUMBERS: Final = ("times1000", "times1.5", "turned", "noise", "older", "zero")
 TABLE: Final[dict[str, Shown]] = {
     **{f"gradients-{name}": GRADIENTS for name in NUMBERS},
@@ -59,6 +69,13 @@ TABLE: Final[dict[str, Shown]] = {
         ("protocol.step.test_doubts:test_who_lies_now_and_then_is_checked_again_and_again",),
         ("protocol.step.test_doubts:test_planted_without_what_is_kept_of_each_it_is_seldom_checked",),
     ),
+    "tensors-hidden": Shown(
+        ("sim.test_hidden_tensors:test_who_shows_nobody_its_tensors_goes_and_nobody_else",),
+        ("sim.test_hidden_tensors:test_planted_nobody_says_that_it_is_not_shown_something",),
+    ),
+    **{kind.name: ONLY_HOLDER for kind in KINDS if kind.layout in (ONE_EACH, WITH_ROOM)},
+    "only-holder-activations-largest": LARGEST,
+    "only-holder-with-standby-activations-largest": LARGEST,
     "wrong-hashes": Shown(
         ("sim.test_liars:test_a_liar_is_found_and_nobody_honest_goes",),
         ("sim.test_liars:test_without_comparing_sums_weights_part",),

@@ -10,9 +10,9 @@ import pytest
 
 from ftnode.lab.liars import cost
 from ftnode.lab.liars.cost import Step
-from ftnode.lab.liars.swarm import Ground
+from ftnode.lab.liars.ground import Ground
 
-GROUND = Ground(checks=cost.USUAL)
+GROUND = Ground()
 
 
 def test_steps_with_a_check_take_longer_and_so_many_have_one() -> None:

@@ -8,6 +8,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ import pytest
 
 from ftnode.lab.liars import figures as page
 from ftnode.lab.liars import hardware
+from ftnode.lab.liars.ground import USUAL
 from ftnode.lab.liars.kinds import KINDS
 from tests.lab import goals
 from tests.lab.goals import Missed
@@ -34,7 +36,9 @@ def test_the_page_has_the_figures(figures: dict[str, Any]) -> None:
         r"(?m)^\*\*Of \d+ kinds.*$": page.summary(figures),
         r"(?m)^\| kind \| outcome \|.*(?:\n\|.*)*": page.table(figures["kinds"]),
         r"(?m)^\| kind \| worlds \|.*(?:\n\|.*)*": page.virtual_table(figures["virtual"]),
-        r"(?m)^\| encoding \|.*(?:\n\|.*)*": page.boundary_table(figures["by_boundary"]),
+        r"(?m)^\| setting \|.*(?:\n\|.*)*": page.setting_table(figures["by_setting"]),
+        r"(?m)^\| kind \| without checks \|.*(?:\n\|.*)*": page.unchecked_table(figures),
+        r"(?m)^\| nobody lies \|.*(?:\n\|.*)*": page.honest_table(figures["honest"]),
         r"(?m)^\| what is compared \|.*(?:\n\|.*)*": hardware.table(figures["hardware"]),
     }
     text = PAGE.read_text(encoding="utf-8")
@@ -48,8 +52,9 @@ def test_the_page_has_the_figures(figures: dict[str, Any]) -> None:
 
 def test_the_file_has_kinds_once_with_what_is_promised_of_them(figures: dict[str, Any]) -> None:
     assert [each["kind"] for each in figures["kinds"]] == [kind.name for kind in KINDS]
-    assert [*figures["by_boundary"]] == sorted({*figures["by_boundary"]} - {page.PLAIN})
-    for rows in page.rows_by_boundary(figures).values():
+    assert [*figures["by_setting"]] == sorted({*figures["by_setting"]} - {USUAL.name})
+    assert [*figures["honest"]] == sorted({*figures["honest"]})
+    for rows in page.rows_by_setting(figures).values():
         names = [each["kind"] for each in rows]
         assert names == [kind.name for kind in KINDS if kind.name in names]
         for each in rows:
@@ -57,7 +62,7 @@ def test_the_file_has_kinds_once_with_what_is_promised_of_them(figures: dict[str
             found = each["steps_until_found"]
             assert each["outcome"] in (page.PREVENTED, page.FOUND, page.OPEN)
             assert (found is not None) == (each["outcome"] == page.FOUND)
-    assert figures["f1_by_boundary"] == page.f1_by_boundary(figures)
+    assert figures["f1_by_setting"] == page.f1_by_setting(figures)
     assert figures["f1"] == page.f1(figures["kinds"])
 
 
@@ -69,10 +74,16 @@ STEPS_SOMETIMES_MAX: Final = 250
 """For a lie in a tenth of the visits."""
 SOMETIMES: Final = ("tenth-of-visits", "tenth-from-step-200")
 LOT_ALONE: Final = "numbers have no size there, so that only a check by lot sees it, once in 50 steps"
+NO_ROOM: Final = "nobody else has the weights of its stage, so that nobody can do its visits again"
 
 
 KNOWN: Final = {
-    ("int4", "activations-noise", "loss_ratio"): Missed(1.011, "one swarm; means of steps scatter by 0.3 %"),
+    ("usual", "", "1 - f1"): Missed(0.085, NO_ROOM),
+    **{
+        ("usual", f"only-holder-{name}", "open"): Missed(1, NO_ROOM)
+        for name in ("gradients-turned", "gradients-noise", "gradients-older", "activations-noise")
+    },
+    ("usual", "only-holder-activations-largest", "open"): Missed(1, "it gets its stage back, and nobody goes any more"),
     **{
         ("worlds", f"gradients-{name}", what): Missed(value, LOT_ALONE)
         for name in ("times1000", "times1.5", "turned", "noise", "older", "zero")
@@ -85,7 +96,7 @@ KNOWN: Final = {
     ("worlds", "two-that-agree, of three", "not found"): Missed(20, "most of a group, and as old: not defended"),
     ("worlds", "two-that-agree, of three", "honest_removed"): Missed(40, "most of a group, and as old: not defended"),
 }  # fmt: skip
-"""By encoding of boundary tensors (or `worlds`, the virtual ones), kind, and what was to be reached."""
+"""By setting (or `worlds`, the virtual ones), kind, and what was to be reached."""
 Goal = tuple[str, str, str]
 
 
@@ -93,18 +104,28 @@ def steps_max(kind: str) -> int:
     return STEPS_SOMETIMES_MAX if kind in SOMETIMES else STEPS_MAX
 
 
+def loss_max(kind: str) -> float:
+    """What is promised where two honest ones hold the stage as well."""
+    layout = next(each.layout for each in KINDS if each.name == kind)
+    return LOSS_MAX if layout.holders > 2 else inf
+
+
 def measured_and_goals(figures: dict[str, Any]) -> Iterator[tuple[Goal, float, float]]:
     """(what, the value, the goal), of all values that are to be small."""
     yield ("", "", "cost"), figures["cost"], COST_MAX
-    for boundary, f1 in {"": figures["f1"], **figures["f1_by_boundary"]}.items():
-        yield (boundary, "", "1 - f1"), round(1 - f1, 6), round(1 - F1_MIN, 6)
-    for boundary, rows in page.rows_by_boundary(figures).items():
+    checked = {name: rows for name, rows in page.rows_by_setting(figures).items() if name != page.UNCHECKED}
+    for setting, rows in checked.items():
+        yield (setting, "", "1 - f1"), round(1 - figures["f1_by_setting"][setting], 6), round(1 - F1_MIN, 6)
         for each in rows:
-            yield (boundary, each["kind"], "open"), each["outcome"] == page.OPEN, 0
-            yield (boundary, each["kind"], "honest_removed"), each["honest_removed"], 0
-            for what, goal in (("loss_ratio", LOSS_MAX), ("steps_until_found", steps_max(each["kind"]))):
+            yield (setting, each["kind"], "open"), each["outcome"] == page.OPEN, 0
+            yield (setting, each["kind"], "honest_removed"), each["honest_removed"], 0
+            goals = {"loss_ratio": loss_max(each["kind"]), "steps_until_found": steps_max(each["kind"])}
+            for what, goal in goals.items():
                 if each[what] is not None:
-                    yield (boundary, each["kind"], what), each[what], goal
+                    yield (setting, each["kind"], what), each[what], goal
+    for setting, each in figures["honest"].items():
+        for what, goal in (("accused", 0), ("removed", 0), ("loss_ratio", LOSS_MAX)):
+            yield (setting, "honest", what), each[what], goal
     for kind, seen in figures["virtual"].items():
         yield ("worlds", kind, "honest_removed"), seen["honest_removed"], 0
         yield ("worlds", kind, "not found"), seen["worlds"] - seen["found"] - seen["harmless"], 0
@@ -128,18 +149,20 @@ def test_an_exception_that_is_none_any_more_goes(figures: dict[str, Any]) -> Non
     assert outlived(figures) == set()
 
 
-def row_of(figures: dict[str, Any], kind: str, boundary: str = page.PLAIN) -> dict[str, Any]:
-    rows = page.rows_by_boundary(figures)[boundary]
+def row_of(figures: dict[str, Any], kind: str, setting: str = USUAL.name) -> dict[str, Any]:
+    rows = page.rows_by_setting(figures)[setting]
     found: dict[str, Any] = next(each for each in rows if each["kind"] == kind)  # type: ignore[assignment]
     return found
 
 
 SPOILT: Final[dict[str, Callable[[dict[str, Any]], None]]] = {
     "loss": lambda figures: row_of(figures, "gradients-zero").update(loss_ratio=1.0101),
-    "loss of another encoding": lambda figures: row_of(figures, "gradients-zero", "int8").update(loss_ratio=1.0101),
-    "a known loss": lambda figures: row_of(figures, "activations-noise", "int4").update(loss_ratio=1.0111),
-    "f1": lambda figures: figures.update(f1=0.949),
-    "f1 of another encoding": lambda figures: figures["f1_by_boundary"].update(int4=0.949),
+    "loss of another setting": lambda figures: row_of(figures, "gradients-zero", "boundary int8").update(
+        loss_ratio=1.0101
+    ),
+    "a known f1": lambda figures: figures["f1_by_setting"].update(usual=0.914),
+    "accused without a lie": lambda figures: figures["honest"]["usual"].update(accused=1),
+    "f1 of another setting": lambda figures: figures["f1_by_setting"].update({"boundary int4": 0.949}),
     "cost": lambda figures: figures.update(cost=0.0301),
     "an honest one": lambda figures: row_of(figures, "wrong-hashes").update(honest_removed=1),
     "an honest one in worlds": lambda figures: figures["virtual"]["false-accuser"].update(honest_removed=1),
@@ -159,8 +182,8 @@ def test_planted_a_worse_measurement_fails(what: str, figures: dict[str, Any]) -
 
 def test_planted_a_better_one_leaves_an_exception_over(figures: dict[str, Any]) -> None:
     better = copy.deepcopy(figures)
-    row_of(better, "activations-noise", "int4").update(loss_ratio=1.01)
-    assert outlived(better) == {("int4", "activations-noise", "loss_ratio")}
+    row_of(better, "only-holder-gradients-older").update(outcome=page.FOUND)
+    assert outlived(better) == {("usual", "only-holder-gradients-older", "open")}
 
 
 def test_honest_machines_stay_far_below_what_is_allowed(figures: dict[str, Any]) -> None:

@@ -1,0 +1,85 @@
+"""In what swarm a kind of lie is told: who holds what, and what the run's manifest says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from ftnode.lab.swarms.trial import FOREVER, small_manifest
+from ftnode.protocol.manifest.parse import Manifest, Trust
+
+MICROBATCHES: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The head and `blocks` stages, each with so many `holders` at most. `hold`: stages of each volunteer at most.
+    `spare`: who stands by."""
+
+    blocks: int = 1
+    holders: int = 3
+    hold: int = 1
+    spare: int = 0
+
+    @property
+    def volunteers(self) -> int:
+        """As many as have all places."""
+        return self.holders * (1 + self.blocks) // self.hold
+
+    @property
+    def stages(self) -> range:
+        return range(1 + self.blocks)
+
+
+GROUPS: Final = Layout()
+"""The liar has two honest holders beside it."""
+ONE_EACH: Final = Layout(blocks=2, holders=1)
+"""The liar holds its stage alone, and nobody else may. Somebody new comes when it has gone."""
+WITH_STANDBY: Final = Layout(blocks=2, holders=1, spare=1)
+"""The same, and somebody stands by."""
+WITH_ROOM: Final = Layout(blocks=2, holders=2, hold=2)
+"""As many volunteers as stages. Who has room holds what another one has, so that it can be checked."""
+IN_A_ROW: Final = Layout(blocks=3, holders=1, spare=2)
+"""So many that a stage between two others can be lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What the manifest says. `boundary`: how tensors travel; `sums`: how parts of sums do; `checks`: the share."""
+
+    boundary: str = "float32"
+    sums: str = "exact"
+    checks: float = 0.02
+
+    @property
+    def name(self) -> str:
+        """What is not as usual: `boundary int8, checks 0`."""
+        usual = Setting()
+        words = {"boundary": self.boundary, "sums": self.sums, "checks": f"{self.checks:g}"}
+        unusual = (f"{key} {word}" for key, word in words.items() if getattr(self, key) != getattr(usual, key))
+        return ", ".join(unusual) or "usual"
+
+
+USUAL: Final = Setting()
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    layout: Layout = field(default_factory=Layout)
+    setting: Setting = field(default_factory=Setting)
+
+    @property
+    def alone(self) -> Ground:
+        """One volunteer that holds everything: nobody sums up with it, and nobody checks it."""
+        blocks = self.layout.blocks
+        return Ground(Layout(blocks, holders=1, hold=1 + blocks), Setting(boundary=self.setting.boundary))
+
+    def manifest(self) -> Manifest:
+        layout, setting = self.layout, self.setting
+        small = small_manifest(None, layout.blocks, FOREVER, replicas=layout.holders)
+        return replace(
+            small,
+            batch=replace(small.batch, microbatches=MICROBATCHES),
+            pipeline=replace(small.pipeline, boundary=setting.boundary, sums=setting.sums),
+            trust=Trust(checks=setting.checks),
+        )
