@@ -36,8 +36,9 @@ SCALE_MAX: Final = 2.0**99
 """From here on a scale is refused by whoever gets it. Below, no decoded number overflows."""
 _SCALE_MIN: Final = 2.0**-126
 """Below, numbers count as zero: devices differ in what they make of denormal ones."""
-_ROUNDED_UP: Final = 1 + 2**-8
-"""A scale times this is a little too large as a bfloat16, never too small: no number is out of reach."""
+_ROUNDED_UP: Final = 1 + 2**-8 + 2**-15
+"""A scale times this is a little too large as a bfloat16, never too small or just right: the largest number stays below
+its level, so that no dither lifts it over the end of a byte."""
 _TURN_NUMBERS: Final = 1 << 16
 """So many are encoded at a time on a CPU, since they stay in its cache, and so many offsets a dither has."""
 

@@ -372,3 +372,19 @@ def test_every_part_of_the_key_counts(place: int) -> None:
     assert encoded(made, numbers(), other) != encoded(made, numbers())
     nearest = codec("int4")
     assert encoded(nearest, numbers(), other) == encoded(nearest, numbers())
+
+
+@pytest.mark.parametrize("encoding", BLOCKED)
+def test_the_largest_number_keeps_its_sign_whatever_the_dither(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An offset next to 1 must not lift the highest level over the end of a byte, where it would be the lowest one."""
+    monkeypatch.setattr(boundary, "_turned", lambda offsets, key: torch.full_like(offsets, 1 - 2**-24))
+    largest = torch.linspace(1.0, 2.0, 1 << 14) * 127 / 128
+    x = torch.zeros(1, len(largest), BLOCK_MAX)
+    x[0, :, 0] = largest
+    if encoding == "int4":  # whose numbers are rotated: the largest one after that
+        x = (x @ boundary._rotation(BLOCK_MAX).t()) / BLOCK_MAX
+    made = BoundaryCodec(encoding, (1, len(largest), BLOCK_MAX), torch.device("cpu"), dither=True)
+    again = there_and_back(made, x)
+    if encoding == "int4":
+        again = again @ boundary._rotation(BLOCK_MAX)
+    assert (again[0, :, 0] > 0.8 * largest).all()
