@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ftnode.lab.liars.ground import USUAL, Setting
+from ftnode.lab.liars.ground import ONLY_HOLDER, USUAL, Setting
 from ftnode.lab.liars.kinds import KINDS, Kind
 from ftnode.lab.liars.swarm import final
 
@@ -84,12 +84,21 @@ def honest_row(measured: Mapping[str, Any], without: Mapping[str, float]) -> dic
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """As docs/reference/liars.md has it, with the kinds that have no figures."""
+    return _table("kind", rows, [kind for kind in KINDS if not kind.layout.sole])
+
+
+def only_holder_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Of kinds whose liar holds its stage alone."""
+    return _table("only holder", rows, [kind for kind in KINDS if kind.layout.sole])
+
+
+def _table(what: str, rows: Sequence[Mapping[str, Any]], kinds: Sequence[Kind]) -> str:
     measured = {each["kind"]: each for each in rows}
     lines = [
-        "| kind | outcome | steps until found | honest removed | loss over that without it | tokens/s over before |",
+        f"| {what} | outcome | steps until found | honest removed | loss over that without it | tokens/s over before |",
         "|---|---|---|---|---|---|",
     ]
-    for kind in KINDS:
+    for kind in kinds:
         cells = ["not measured", "", "", "", ""]
         if each := measured.get(kind.name):
             cells = [
@@ -112,11 +121,11 @@ def virtual_table(seen: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def setting_table(by_setting: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """Of other settings, as the page has it; those without checks have a table of their own."""
+    """Of other settings, as the page has it; an only holder, and runs without checks, have tables of their own."""
     lines = ["| setting | kind | outcome | steps until found | honest removed | loss over that without it |"]
     lines.append("|---|---|---|---|---|---|")
     for name, rows in by_setting.items():
-        for each in rows if name != UNCHECKED else ():
+        for each in rows if name not in (UNCHECKED, ONLY_HOLDER) else ():
             cells = f"{_spoken(each['steps_until_found'], 'g')} | {each['honest_removed']:g}"
             loss = _spoken(each["loss_ratio"], ".3f")
             lines.append(f"| {name} | `{each['kind']}` | {each['outcome']} | {cells} | {loss} |")

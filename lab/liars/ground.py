@@ -14,12 +14,13 @@ MICROBATCHES: Final = 8
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The head and `blocks` stages, each with so many `holders` at most. `hold`: stages of each volunteer at most.
-    `spare`: who stands by."""
+    `spare`: who stands by. `sole`: the liar is a stage's only holder."""
 
     blocks: int = 1
     holders: int = 3
     hold: int = 1
     spare: int = 0
+    sole: bool = False
 
     @property
     def volunteers(self) -> int:
@@ -33,11 +34,11 @@ class Layout:
 
 GROUPS: Final = Layout()
 """The liar has two honest holders beside it."""
-ONE_EACH: Final = Layout(blocks=2, holders=1)
+ONE_EACH: Final = Layout(blocks=2, holders=1, sole=True)
 """The liar holds its stage alone, and nobody else may. Somebody new comes when it has gone."""
-WITH_STANDBY: Final = Layout(blocks=2, holders=1, spare=1)
+WITH_STANDBY: Final = Layout(blocks=2, holders=1, spare=1, sole=True)
 """The same, and somebody stands by."""
-WITH_ROOM: Final = Layout(blocks=2, holders=2, hold=2)
+WITH_ROOM: Final = Layout(blocks=2, holders=2, hold=2, sole=True)
 """As many volunteers as stages. Who has room holds what another one has, so that it can be checked."""
 IN_A_ROW: Final = Layout(blocks=3, holders=1, spare=2)
 """So many that a stage between two others can be lost."""
@@ -61,12 +62,19 @@ class Setting:
 
 
 USUAL: Final = Setting()
+ONLY_HOLDER: Final = "only holder"
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
     layout: Layout = field(default_factory=Layout)
     setting: Setting = field(default_factory=Setting)
+
+    @property
+    def name(self) -> str:
+        """Under which its rows stand: what is not as usual."""
+        parts = [ONLY_HOLDER] * self.layout.sole + [self.setting.name] * (self.setting != USUAL)
+        return ", ".join(parts) or USUAL.name
 
     @property
     def alone(self) -> Ground:

@@ -187,13 +187,15 @@ def _found_before(folder: Path | None) -> dict[str, Any]:
 
 
 def _add(found: dict[str, Any], kind: Kind, setting: Setting, made: dict[str, Any]) -> None:
-    """Rows are in the order of KINDS, each kind once; those of other settings stand apart."""
-    rows = found["kinds"] if setting == USUAL else found["by_setting"].get(setting.name, [])
+    """Rows are in the order of KINDS, each kind once; those of other settings, and of a stage's only holder, stand
+    apart."""
+    name = Ground(kind.layout, setting).name
+    rows = found["kinds"] if name == USUAL.name else found["by_setting"].get(name, [])
     rows = sorted([*(each for each in rows if each["kind"] != kind.name), made], key=lambda each: _rank(each["kind"]))
-    if setting == USUAL:
+    if name == USUAL.name:
         found["kinds"], found["f1"] = rows, f1(rows)
     else:
-        found["by_setting"] = dict(sorted((found["by_setting"] | {setting.name: rows}).items()))
+        found["by_setting"] = dict(sorted((found["by_setting"] | {name: rows}).items()))
     found["f1_by_setting"] = f1_by_setting(found)
 
 

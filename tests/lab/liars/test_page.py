@@ -16,7 +16,7 @@ import pytest
 
 from ftnode.lab.liars import figures as page
 from ftnode.lab.liars import hardware
-from ftnode.lab.liars.ground import USUAL
+from ftnode.lab.liars.ground import ONLY_HOLDER, USUAL
 from ftnode.lab.liars.kinds import KINDS
 from tests.lab import goals
 from tests.lab.goals import Missed
@@ -35,6 +35,7 @@ def test_the_page_has_the_figures(figures: dict[str, Any]) -> None:
     wanted = {
         r"(?m)^\*\*Of \d+ kinds.*$": page.summary(figures),
         r"(?m)^\| kind \| outcome \|.*(?:\n\|.*)*": page.table(figures["kinds"]),
+        r"(?m)^\| only holder \|.*(?:\n\|.*)*": page.only_holder_table(figures["by_setting"][ONLY_HOLDER]),
         r"(?m)^\| kind \| worlds \|.*(?:\n\|.*)*": page.virtual_table(figures["virtual"]),
         r"(?m)^\| setting \|.*(?:\n\|.*)*": page.setting_table(figures["by_setting"]),
         r"(?m)^\| kind \| without checks \|.*(?:\n\|.*)*": page.unchecked_table(figures),
@@ -51,7 +52,7 @@ def test_the_page_has_the_figures(figures: dict[str, Any]) -> None:
 
 
 def test_the_file_has_kinds_once_with_what_is_promised_of_them(figures: dict[str, Any]) -> None:
-    assert [each["kind"] for each in figures["kinds"]] == [kind.name for kind in KINDS]
+    assert [each["kind"] for each in figures["kinds"]] == [kind.name for kind in KINDS if not kind.layout.sole]
     assert [*figures["by_setting"]] == sorted({*figures["by_setting"]} - {USUAL.name})
     assert [*figures["honest"]] == sorted({*figures["honest"]})
     for rows in page.rows_by_setting(figures).values():
@@ -78,12 +79,14 @@ NO_ROOM: Final = "nobody else has the weights of its stage, so that nobody can d
 
 
 KNOWN: Final = {
-    ("usual", "", "1 - f1"): Missed(0.085, NO_ROOM),
+    (ONLY_HOLDER, "", "1 - f1"): Missed(0.455, NO_ROOM),
     **{
-        ("usual", f"only-holder-{name}", "open"): Missed(1, NO_ROOM)
+        (ONLY_HOLDER, f"only-holder-{name}", "open"): Missed(1, NO_ROOM)
         for name in ("gradients-turned", "gradients-noise", "gradients-older", "activations-noise")
     },
-    ("usual", "only-holder-activations-largest", "open"): Missed(1, "it gets its stage back, and nobody goes any more"),
+    (ONLY_HOLDER, "only-holder-activations-largest", "open"): Missed(
+        1, "it gets its stage back, and nobody goes any more"
+    ),
     **{
         ("worlds", f"gradients-{name}", what): Missed(value, LOT_ALONE)
         for name in ("times1000", "times1.5", "turned", "noise", "older", "zero")
@@ -160,7 +163,8 @@ SPOILT: Final[dict[str, Callable[[dict[str, Any]], None]]] = {
     "loss of another setting": lambda figures: row_of(figures, "gradients-zero", "boundary int8").update(
         loss_ratio=1.0101
     ),
-    "a known f1": lambda figures: figures["f1_by_setting"].update(usual=0.914),
+    "f1": lambda figures: figures["f1_by_setting"].update(usual=0.949),
+    "a known f1": lambda figures: figures["f1_by_setting"].update({ONLY_HOLDER: 0.544}),
     "accused without a lie": lambda figures: figures["honest"]["usual"].update(accused=1),
     "f1 of another setting": lambda figures: figures["f1_by_setting"].update({"boundary int4": 0.949}),
     "cost": lambda figures: figures.update(cost=0.0301),
@@ -182,8 +186,8 @@ def test_planted_a_worse_measurement_fails(what: str, figures: dict[str, Any]) -
 
 def test_planted_a_better_one_leaves_an_exception_over(figures: dict[str, Any]) -> None:
     better = copy.deepcopy(figures)
-    row_of(better, "only-holder-gradients-older").update(outcome=page.FOUND)
-    assert outlived(better) == {("usual", "only-holder-gradients-older", "open")}
+    row_of(better, "only-holder-gradients-older", ONLY_HOLDER).update(outcome=page.FOUND)
+    assert outlived(better) == {(ONLY_HOLDER, "only-holder-gradients-older", "open")}
 
 
 def test_honest_machines_stay_far_below_what_is_allowed(figures: dict[str, Any]) -> None:
