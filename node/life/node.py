@@ -206,7 +206,7 @@ class Node:
             manifest.run_id, self.settings, self.arena, self.compute, borrower,
             self.past.known.known_up_to, dumps,
         )  # fmt: skip
-        self.disk = known_snapshots(config, shape_of(computing), self.driver, self.saver)
+        self.disk = known_snapshots(config, shape_of(computing), self.driver, self.saver, self.speaking.say)
         self.driver.rolls = roll_book(config, self.settings, self.transport.seals, self.driver)
         self.liars = LiarBook(config.home, manifest.run_id, self.settings, self.transport.seals, self._deliver)
         self.driver.liars = self.liars

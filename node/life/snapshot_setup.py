@@ -56,12 +56,14 @@ def host_has_room(size: int) -> bool:
     return not size or available is None or available >= size + HOST_RESERVE_BYTES
 
 
-def known_snapshots(config: JoinConfig, shape: StateShape, driver: Driver, saver: SnapshotSaver) -> KnownSnapshots:
+def known_snapshots(
+    config: JoinConfig, shape: StateShape, driver: Driver, saver: SnapshotSaver, say: Callable[..., None]
+) -> KnownSnapshots:
     """What is on this disk counts where the manifest asks for snapshots, also when the owner wants no more of them. The
     saver, and the driver's installer and donor, use it from now on."""
     manifest = config.manifest
     store = SnapshotStore(config.home, manifest.run_id) if manifest.recovery.snapshot_every else None
-    known = KnownSnapshots(store, shape, driver.deliver)
+    known = KnownSnapshots(store, shape, driver.deliver, say)
     saver.on_kept = known.tell
     for part in (driver.installer, driver.donor):
         if part is not None:

@@ -65,14 +65,21 @@ class SnapshotStore:
     def survey(self) -> tuple[tuple[KeptSnapshot, ...], tuple[str, ...]]:
         """As `kept`, and a line for each folder that has a snapshot's name and is none."""
         found, troubles = [], []
-        for folder in self._stage_folders():
-            try:
-                found.append(read_snapshot(folder, self.run_id))
-            except SnapshotError as error:
-                if folder.is_dir():  # else the node has removed it since it was listed
-                    troubles.append(str(error))
+        for folder, read in self._read_all():
+            if isinstance(read, KeptSnapshot):
+                found.append(read)
+            elif folder.is_dir():  # else the node has removed it since it was listed
+                troubles.append(str(read))
         found.sort(key=lambda kept: (kept.version.step, kept.index.sequence), reverse=True)
         return tuple(found), tuple(troubles)
+
+    def unfit(self) -> list[tuple[str, bool]]:
+        """Why each folder that has a snapshot's name is none, and whether the next save removes it."""
+        return [
+            (str(read), _may_go(read))
+            for folder, read in self._read_all()
+            if isinstance(read, SnapshotError) and folder.is_dir()
+        ]
 
     def verify(self, kept: KeptSnapshot, stop: Event | None = None) -> str:
         """What is wrong with the bytes of a snapshot, or ""; `stop` as of `read_part`."""
@@ -160,16 +167,15 @@ class SnapshotStore:
                     seen += 1
                     yield step / name
 
-    def _broken(self) -> list[Path]:
-        broken = []
+    def _read_all(self) -> Iterator[tuple[Path, KeptSnapshot | SnapshotError]]:
         for folder in self._stage_folders():
             try:
-                read_snapshot(folder, self.run_id)
-            except (UnknownFormat, Unreadable):
-                continue
-            except SnapshotError:
-                broken.append(folder)
-        return broken
+                yield folder, read_snapshot(folder, self.run_id)
+            except SnapshotError as error:
+                yield folder, error
+
+    def _broken(self) -> list[Path]:
+        return [folder for folder, read in self._read_all() if isinstance(read, SnapshotError) and _may_go(read)]
 
     def _drop_empty_steps(self) -> None:
         for step in list(self._steps()):
@@ -177,6 +183,11 @@ class SnapshotStore:
                 step.rmdir()
             except OSError:
                 continue  # not empty
+
+
+def _may_go(why: SnapshotError) -> bool:
+    """What another version wrote, or the disk cannot read now, may be whole."""
+    return not isinstance(why, (UnknownFormat, Unreadable))
 
 
 def bytes_below(folder: Path) -> int:

@@ -314,7 +314,7 @@ def closing_lines(status: SwarmStatus) -> list[str]:
     if status.skipped_steps:
         lines.append(f"{status.skipped_steps} steps were skipped")
     if status.waiting:
-        lines.append(f"waiting for {printable(status.waiting)}")
+        lines.append(f"waiting for {printable(status.waiting, REASON_SHOWN)}")
     if status.trouble:
         lines.append(f"{short_peer(status.speaker.peer)}, who says this, waits for {printable(status.trouble)}")
     if status.undigested:

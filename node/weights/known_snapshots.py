@@ -12,7 +12,7 @@ from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event as Halt
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import trio
 
@@ -25,11 +25,14 @@ from ftnode.node.weights.disk_lending import DiskReading, OpenParts, Piece, open
 from ftnode.protocol.wire.frames import StateHeader, StateRequest
 from ftnode.protocol.words.events import Event, Snapshots
 from ftnode.protocol.words.records import TOLD_MAX
-from ftnode.protocol.words.types import Snapshot, Version
+from ftnode.protocol.words.types import Snapshot, Version, spoken_stage
 
 log = logging.getLogger(__name__)
 
 Read = TypeVar("Read")
+
+SAID_MAX: Final = 4
+"""Lines for the owner about damaged snapshots; what comes behind them is only logged."""
 
 
 def snapshot_of(kept: KeptSnapshot) -> Snapshot:
@@ -45,6 +48,9 @@ class KnownSnapshots:
     store: SnapshotStore | None
     shape: StateShape
     deliver: Callable[[Event], None]
+    say: Callable[..., None] = lambda kind, text, **fields: None
+    """To the owner."""
+    _said: int = 0
     _damaged: set[Path] = field(default_factory=set)
     _whole: set[Path] = field(default_factory=set)
     """Read once, with the hashes that they should have."""
@@ -70,13 +76,27 @@ class KnownSnapshots:
 
     def damaged(self, kept: KeptSnapshot, reason: str) -> None:
         """Never to be told of again; it stays for its owner to look at."""
-        log.warning("a snapshot is not used: %s", reason)
         self._damaged.add(kept.folder)
+        stage, step = str(kept.stage), str(kept.version.step)
+        what = reason.replace(f"{kept.folder}/", "")
+        text = f"{spoken_stage(kept.stage)} of step {step} is damaged on this disk ({what})"
+        self._say_unfit(f"{text}; it stays in {kept.folder} until newer ones are kept", stage=stage, step=step)
         self.tell()
 
+    def _say_unfit(self, text: str, **fields: str) -> None:
+        self._said += 1
+        if self._said <= SAID_MAX:
+            others = "another disk, an earlier snapshot or the neighbours' weights"
+            self.say("snapshot", f"{text}; where the run needs that stage, it comes from {others}", **fields)
+        else:
+            log.warning("%s", text)
+
     async def check(self) -> None:
-        """Read what others are told of, once, and withdraw what is damaged."""
+        """Read what others are told of, once, withdraw what is damaged, and say so."""
         store = self.store
+        if store is not None:
+            for why, goes in await trio.to_thread.run_sync(store.unfit, limiter=self._reading):
+                self._say_unfit(f"a snapshot is not whole ({why}); it {'goes with the next save' if goes else 'stays'}")
         for kept in self.kept()[:TOLD_MAX]:
             trouble = await self._in_thread(store.verify, kept) if store else ""
             if not trouble:

@@ -191,7 +191,7 @@ class Restart:
         """What there is, and what is missing."""
         settings, known = s.settings, self.known(s)
         if best is not None:
-            lacks = f" without {names_of(best.missing)}" if best.missing else ""
+            lacks = f", where {names_of(best.missing)} would be rebuilt" if best.missing else ""
             return f"the disks here make step {best.version.step} possible{lacks}; step {highest} is known"
         if possible := self._possible(s)[2]:
             newest = max(one.version.step for one in possible)
@@ -240,9 +240,11 @@ class Restart:
         fresh = progress.base is None or progress.base.step == 0
         whole = fresh and best is not None and not best.missing and best.version.step == highest
         waited = s.now - (memory.stuck_since if best is None else memory.possible_since)
-        if waited < (settings.lease_seconds if whole else settings.restart_wait_seconds) or not s.quorate:
+        patience = settings.lease_seconds if whole else settings.restart_wait_seconds
+        if waited < patience or not s.quorate:
             sight = f"step {highest} is whole on the disks here" if whole else self._in_sight(s, best, highest)
-            self.waiting = f"others who {'start at this moment' if whole else 'were there'}: {sight}"
+            most = f", {patience:.0f} s at most" if best is not None and s.quorate else ""
+            self.waiting = f"others who {'start at this moment' if whole else 'were there'}{most}: {sight}"
         elif best is None:
             self._forgive(s)
             self.waiting = f"{HALTED}{self._in_sight(s, best, highest)}"

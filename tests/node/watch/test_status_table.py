@@ -99,6 +99,13 @@ def test_who_looks_for_a_run_says_nothing_of_a_leader() -> None:
     assert plain_lines(found)[1:] == ["step 0 of 30,000, waiting", "waiting for an answer"]
 
 
+def test_what_a_run_waits_for_is_told_whole() -> None:
+    """Also where several stages are missing when a swarm starts again."""
+    sight = "the disks here make step 1,100 possible, where stages 2, 5 and 7 would be rebuilt; step 1,100 is known"
+    wait = f"others who were there, 120 s at most: {sight}"
+    assert plain_lines(replace(FULL, waiting=wait)).count(f"waiting for {wait}") == 1
+
+
 def test_one_line_for_the_run() -> None:
     assert plain_lines(FULL)[1] == (
         "step 1,207 of 30,000, loss 2.5000, validation 2.4000 at step 1200 (perplexity 11.02), tokens/s 1,234, "

@@ -22,7 +22,7 @@ from ftnode.node.snapshots.format import KeptSnapshot, StageState
 from ftnode.node.snapshots.store import SnapshotStore
 from ftnode.node.snapshots.write import DiskAllowance, write_snapshot
 from ftnode.node.weights.installer import InstallOutcome
-from ftnode.node.weights.known_snapshots import KnownSnapshots, snapshot_of
+from ftnode.node.weights.known_snapshots import SAID_MAX, KnownSnapshots, snapshot_of
 from ftnode.protocol.wire.frames import StateRequest
 from ftnode.protocol.words.effects import Install
 from ftnode.protocol.words.events import Event, Installed, InstallFailed, Snapshots
@@ -73,8 +73,14 @@ class Side(Mover):
         self.direct = direct(config, range(0))
         super().__init__(name, config, self.direct.arena, Port(self.direct), network)
         self.told: list[Event] = []
-        self.disk = KnownSnapshots(SnapshotStore(home, RUN), shape_of(config), self.told.append)
+        self.lines: list[str] = []
+        """What its owner is told."""
+        self.disk = KnownSnapshots(SnapshotStore(home, RUN), shape_of(config), self.told.append, self._say)
         self.installer.disk = self.donor.disk = self.disk
+
+    def _say(self, kind: str, text: str, **fields: str) -> None:
+        assert kind == "snapshot"
+        self.lines.append(text)
 
 
 def snapshot(home: Path, step: int = 2) -> KeptSnapshot:
@@ -272,6 +278,43 @@ def test_all_that_is_told_is_read_once_and_what_is_damaged_is_withdrawn(tmp_path
         assert len(first.kept) == 2 * (STAGES + 1) and set(first.kept) > set(second.kept)
         (gone,) = set(first.kept) - set(second.kept)
         assert (gone.stage, gone.version, gone.epoch) == (STAGE, version(2), 3)
+
+    run(main)
+
+
+INSTEAD = "where the run needs that stage, it comes from another disk, an earlier snapshot or the neighbours' weights"
+
+
+def test_the_owner_is_told_of_what_is_damaged_where_it_is_and_what_comes_instead(
+    tmp_path: Path, config: ComputeConfig
+) -> None:
+    home = tmp_path / "kept"
+    kept_by(home, config, steps=4)
+    damage(home)
+    folder, other = snapshot(home).folder, snapshot(home, 4).folder
+    (other / "weights.safetensors").write_bytes(b"torn")
+
+    async def main(network: Network) -> None:
+        me = Side("me", home, config, network)
+        await me.disk.check()
+        torn, damaged = me.lines
+        assert torn.startswith(f"a snapshot is not whole ({other}/weights.safetensors has 4 bytes")
+        assert torn.endswith(f"it goes with the next save; {INSTEAD}")
+        assert damaged.startswith("stage 2 of step 2 is damaged on this disk (optimiser.safetensors is damaged: ")
+        assert damaged.endswith(f"; it stays in {folder} until newer ones are kept; {INSTEAD}")
+
+    run(main)
+
+
+def test_a_disk_full_of_damage_does_not_fill_the_terminal(tmp_path: Path, config: ComputeConfig) -> None:
+    kept_by(tmp_path / "kept", config, steps=4)
+    for kept in SnapshotStore(tmp_path / "kept", RUN).kept():
+        (kept.folder / "weights.safetensors").write_bytes(b"torn")
+
+    async def main(network: Network) -> None:
+        me = Side("me", tmp_path / "kept", config, network)
+        await me.disk.check()
+        assert len(me.lines) == SAID_MAX < 2 * (STAGES + 1)
 
     run(main)
 

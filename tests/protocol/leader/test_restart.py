@@ -97,6 +97,19 @@ def test_it_goes_on_from_the_best_version_after_a_wait(
     assert goes or role.waiting
 
 
+def test_what_is_waited_for_is_said_with_how_long() -> None:
+    """And what comes of it then: a person whose stage is damaged must not look at a wait without an end."""
+    role = disks(WHOLE)
+    looked(role, (0.0,), kept(0))
+    assert role.waiting == "others who start at this moment, 10 s at most: step 10 is whole on the disks here"
+    role = disks({B: kept(1)})
+    looked(role, (0.0,), kept(0))
+    sight = "the disks here make step 10 possible, where stage 2 would be rebuilt; step 10 is known"
+    assert role.waiting == f"others who were there, {WAIT:.0f} s at most: {sight}"
+    looked(role, (0.0,), kept(0), liveness=alive())
+    assert role.waiting == f"others who were there: {sight}", "nobody knows how long a quorum takes"
+
+
 def test_the_new_lineage_is_numbered_above_all_epochs() -> None:
     told = looked(disks({B: kept(1, epoch=8), C: kept(2)}), (0.0, WAIT), kept(0))
     assert [each.number for each in told] == [9]
