@@ -57,6 +57,7 @@ from ftnode.protocol.situation import (
 from ftnode.protocol.views.ballot import Balloting
 from ftnode.protocol.views.election import Election
 from ftnode.protocol.views.following import Following
+from ftnode.protocol.views.founding import why_founded
 from ftnode.protocol.views.peer_table import PeerTable
 from ftnode.protocol.wire.admission import objection, told_addresses, usable_addresses
 from ftnode.protocol.words import effects as fx
@@ -296,7 +297,8 @@ class Participant:
         forked = old is not None and not same and (view.previous == old.digest() or ours)
         if self.leader is None or not same:
             self.memory.unstick()
-        text = f"{view.reason} (change {view.number} of who holds what, branch {view.lineage.id[:6]})"
+        why = why_founded(self.situation, view)
+        text = f"{why} (change {view.number} of who holds what, branch {view.lineage.id[:6]})"
         self.note("view", text, view=str(view.number))
         self.carry_out(self.following.on_view(self.situation, old if same else None, view, forked))
         self.changed()

@@ -20,6 +20,13 @@ def on_disks(s: Situation) -> list[Snapshot]:
     return [snapshot for snapshot in (*s.own.snapshots_told(), *told) if sensible(snapshot, s.settings)]
 
 
+def why_founded(s: Situation, view: View) -> str:
+    """The reason of a view, for a person: where disks tell of steps, the first view of all is no new beginning."""
+    if view.previous or not on_disks(s):
+        return view.reason
+    return "a swarm comes together again, and looks at its disks before it trains"
+
+
 def found(s: Situation, serial: int) -> Outcome:
     """Genesis: with the stages that we have room for, those on our disk first."""
     out, own, settings = Outcome(), s.own, s.settings
@@ -28,7 +35,9 @@ def found(s: Situation, serial: int) -> Outcome:
     if stages:
         out.append(ForgetWeights())
         which = "all stages" if len(stages) == settings.stage_count else names_of(stages)
-        out.note("found", f"nobody else is here yet: starts the run with {which}")
+        newest = max((snapshot.version.step for snapshot in on_disks(s)), default=0)
+        disks = f", and looks for the snapshots to go on from: the newest is of step {newest}" if newest else ""
+        out.note("found", f"nobody else is here yet: {'takes' if newest else 'starts the run with'} {which}{disks}")
         founded = genesis(settings.run, s.me, stages, settings.stage_count, serial)
         out.append(TakeUp(founded, founding_proof(s.me)))
     return out

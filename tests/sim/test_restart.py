@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -111,6 +112,20 @@ def test_a_swarm_that_starts_again_ends_as_one_that_was_never_switched_off(after
     assert swarm.rungs() == dict.fromkeys(range(4), Rung.SNAPSHOT)
     assert {base.step for *_, base in swarm.installed} <= {3, 6, 9} and len({base for *_, base in swarm.installed}) == 1
     assert final_weights(swarm.world) == undisturbed()
+
+
+def test_nobody_is_told_that_a_run_that_starts_again_is_founded_anew() -> None:
+    swarm = Swarm()
+    swarm.world.notes = deque()
+    swarm.until(7)
+    founded = "the run is founded (change 0"
+    assert any(founded in note for note in swarm.world.notes)
+    swarm.world.notes.clear()
+    swarm.power_cut()
+    swarm.until(7)
+    told = "\n".join(swarm.world.notes)
+    assert founded not in told and "starts the run" not in told, told
+    assert "a swarm comes together again" in told
 
 
 def test_a_save_that_the_power_cut_tore_is_no_snapshot_and_the_one_before_is_taken() -> None:

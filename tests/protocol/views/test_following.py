@@ -24,12 +24,13 @@ from ftnode.protocol.situation import (
 )
 from ftnode.protocol.views.ballot import Balloting
 from ftnode.protocol.views.following import FOUNDER_PATIENCE_WINDOWS, Following
+from ftnode.protocol.views.founding import why_founded
 from ftnode.protocol.views.succession import fork, next_view
 from ftnode.protocol.words.effects import Note, PublishView, Search, Send
 from ftnode.protocol.words.events import Directory
 from ftnode.protocol.words.messages import Ballot, Certificate, Prepare, Proof, Signed
 from ftnode.protocol.words.records import Presence
-from ftnode.protocol.words.types import Attempt, Peer, Version
+from ftnode.protocol.words.types import Attempt, Peer, Snapshot, Version
 from ftnode.protocol.words.view import Lineage, View
 from tests.protocol.situations import NOW, SETTINGS, VIEW, A, B, C, D, Held, Past, alive, report, situation, standby
 from tests.protocol.situations import view_of as view_by_a
@@ -332,6 +333,24 @@ def test_a_run_is_founded_only_where_nothing_is_known_of_it(
 ) -> None:
     role = listening({}, listed)
     assert founds(role.found_due(situation(**{"me": B, "view": None, **changes}))) == result
+
+
+def test_who_starts_again_is_not_told_that_the_run_is_founded_anew() -> None:
+    """Where a disk has snapshots, or somebody tells of some."""
+    kept = (Snapshot(1, STEP_7, "digest", 1),)
+    keeping = {"me": B, "view": None, "settings": replace(SETTINGS, snapshot_every=7)}
+    for changes in ({"own": Held(snapshots=kept)}, {"presences": standby(C, lineage="", snapshots=kept)}):
+        s = situation(**keeping, **changes)
+        out = listening({}).found_due(s)
+        (said,) = (each.text for each in out if isinstance(each, Note) and each.kind == "found")
+        assert said.startswith("nobody else is here yet: takes ")
+        assert said.endswith(", and looks for the snapshots to go on from: the newest is of step 7")
+        (view,) = (each.view for each in out if isinstance(each, TakeUp))
+        assert why_founded(s, view) == "a swarm comes together again, and looks at its disks before it trains"
+        assert why_founded(s, replace(view, previous="parent", reason="B is lost")) == "B is lost"
+    s = situation(**keeping)
+    (view,) = (each.view for each in listening({}).found_due(s) if isinstance(each, TakeUp))
+    assert why_founded(s, view) == "the run is founded"
 
 
 # -- a leader that is gone
