@@ -62,6 +62,7 @@ from ftnode.node.manifests.invitation import Invitation
 from ftnode.node.manifests.invited_peers import inviting_peers, is_news
 from ftnode.node.manifests.namesakes import namesakes_line
 from ftnode.node.manifests.spread import Spreading
+from ftnode.node.manifests.told_orders import ToldOrders
 from ftnode.node.owner.announcements import (
     activations_at_once,
     activations_text,
@@ -175,7 +176,8 @@ class Node:
         self.participant = Participant(
             self.me, self.settings, Random(seed), addresses=self._signed, hold=config.hold, site=config.site
         )
-        self._about_peers, self.past = PeerLines(), NodeHistory(self._look, self.speaking.note)
+        self._about_peers, self.past = PeerLines(), NodeHistory(self._look, self._say_note)
+        self._orders = ToldOrders(config.home, manifest.run_id, self.me.id)
         adapters = self.transport, self.compute, self.directory, self.arena, self.trace
         self.driver = Driver(self.participant, *adapters, self._on_note)
         self.observer = self._observer(sign_name(identity, config.name))
@@ -494,6 +496,13 @@ class Node:
             note = replace(note, text=text)
         if note.text:
             self.past.note(note)
+
+    def _say_note(self, note: Note) -> None:
+        """To the owner."""
+        if note.kind != "rollback" or self._orders.is_news(order_of(self.book.manifest).number, note.text):
+            self.speaking.note(note)
+        else:
+            log.info("as at an earlier start: %s", note.text)
 
     def _hear_of_vouchers(self) -> None:
         self.driver.on_liar = self._on_liar
