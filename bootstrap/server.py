@@ -178,7 +178,7 @@ class MeetingPoint:
         self._note, self._here = note, from_here(wishes.listen) if wishes.announce else ()
         """Where this machine itself reaches it, if not where others do."""
         self.members: tuple[Member, ...] = ()
-        remembered = parse_peers(remembered_peers(home))
+        remembered = parse_peers(remembered_peers(home, say))
         p2pd.gate.remember(remembered)
         self.link = DirectoryLink(p2pd, remembered, log_path=home / "directory.log", on_lost=self._lost)
         self._relaying = Relaying(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ftnode.node.cli.limits import up_option, vram_option
-from ftnode.node.cli.options import FiniteRange, devices_option, home_option, json_option, peer_option
+from ftnode.node.cli.options import FiniteRange, devices_option, home_option, json_option, peer_option, warn
 from ftnode.node.compute.devices import found_by_torch
 from ftnode.node.home.waiting import spoken
 from ftnode.node.machine import host_memory
@@ -101,7 +101,7 @@ def _checks(given: tuple[str, ...], listen: tuple[str, ...], timeout: float, hom
     ours = {node.peer for node in running}
     with _listening(() if running else listen) as (sockets, trouble):
         yield checkup.port(listen or ("no address",), trouble, [text for node in running for text in node.addresses])
-        others = named or [text for text in remembered_peers(folder) if text.rpartition("/")[2] not in ours]
+        others = named or [text for text in remembered_peers(folder, warn) if text.rpartition("/")[2] not in ours]
         asked = _got_through(_visit(others, [each.getsockname()[1] for each in sockets], timeout), sockets)
     yield checkup.peers(asked, bool(given))
     found = (

@@ -26,6 +26,7 @@ from ftnode.node.cli.options import (
     relay_option,
     seconds_of,
     snapshot_limit_option,
+    warn,
 )
 from ftnode.node.home.paths import typed_path, whole_path
 from ftnode.node.owner.join_options import JoinConfig, log_root
@@ -331,7 +332,7 @@ def _peers(home: Path, given: tuple[str, ...]) -> tuple[str, ...]:
     from ftnode.node.owner.service_homes import nodes_here
 
     checked = [full for peer in parse_peers(given) for full in full_addresses(peer.peer_id, peer.addresses)]
-    peers = tuple(dict.fromkeys([*checked, *remembered_peers(home)]))
+    peers = tuple(dict.fromkeys([*checked, *remembered_peers(home, warn)]))
     if not peers and (here := [node for node in nodes_here(home) if node.addresses]):
         what = "a volunteer" if here[0].run else "a meeting point"
         raise UserError(f"no peer to start from; {what} runs here: pass --peer {here[0].addresses[0]}")

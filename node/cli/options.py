@@ -23,6 +23,11 @@ DEVICE = re.compile(r"cpu|cuda(:\d{1,2})?")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+def warn(line: str) -> None:
+    """Of what the command goes on in spite of, beside its output."""
+    click.echo(f"ftnode: {line}", err=True)
+
+
 class WholeRange(click.IntRange):
     """A whole number. Help and errors say its range as a person does."""
 

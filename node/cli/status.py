@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ftnode.node.cli.options import FiniteRange, home_option, json_option, link_argument, peer_option, run_option
+from ftnode.node.cli.options import (
+    FiniteRange,
+    home_option,
+    json_option,
+    link_argument,
+    peer_option,
+    run_option,
+    warn,
+)
 from ftnode.node.home.waiting import spoken
 from ftnode.protocol.words.errors import UserError
 
@@ -196,7 +204,7 @@ def whom_to_ask(home: Path, given: tuple[str, ...], run: str = "") -> tuple[str,
     if given:
         return tuple(full for peer in parse_peers(given) for full in full_addresses(peer.peer_id, peer.addresses))
     nodes = nodes_here(home)
-    remembered = remembered_peers(home)
+    remembered = remembered_peers(home, warn)
     can_tell = [node for node in nodes if node.run and (node.addresses or remembered)]
     meant = [node for node in can_tell if is_meant(run, node.run, node.name)]
     named = {node.run: node.name for node in sorted(meant, key=lambda node: (node.name, node.run))}

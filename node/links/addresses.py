@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,15 +104,24 @@ def parse_peers(texts: Iterable[str]) -> tuple[PeerAddress, ...]:
     return tuple(PeerAddress(peer_id, addresses) for peer_id, addresses in found.items())
 
 
-def remembered_peers(home: Path) -> tuple[str, ...]:
-    """Full multiaddrs of peers met before, newest first. A file that is missing or spoiled is as good as empty."""
+def remembered_peers(home: Path, say: Callable[[str], None] = lambda line: None) -> tuple[str, ...]:
+    """Full multiaddrs of peers met before, newest first. A file that is missing or spoiled is as good as empty; `say`
+    hears of a spoiled one."""
+    path = home / REMEMBERED_FILE
     try:
-        with (home / REMEMBERED_FILE).open("rb") as file:
-            found = json.loads(file.read(REMEMBERED_BYTES_MAX))
-        texts = found["peers"] if isinstance(found, dict) else []
-    except (OSError, ValueError, KeyError, RecursionError):
+        with path.open("rb") as file:
+            texts = json.loads(file.read(REMEMBERED_BYTES_MAX))["peers"]
+        if not isinstance(texts, list):
+            raise TypeError
+    except FileNotFoundError:
         return ()
-    return tuple(text for text in texts[:REMEMBERED_MAX] if _is_peer(text)) if isinstance(texts, list) else ()
+    except OSError as error:
+        say(f"cannot read {path}: {error.strerror}; goes on without the peers that it remembers")
+        return ()
+    except (ValueError, KeyError, TypeError, RecursionError):
+        say(f"{path} is damaged: goes on without the peers that it remembered; it is written anew when a peer answers")
+        return ()
+    return tuple(text for text in texts[:REMEMBERED_MAX] if _is_peer(text))
 
 
 def remember_peers(home: Path, peers: Iterable[str]) -> None:

@@ -169,6 +169,17 @@ def test_peers_are_remembered_after_those_given(
     assert [config.peers for config in daemon] == [(older,), (peer, older)]
 
 
+def test_damaged_peers_cost_one_line_and_join_goes_on(
+    manifest_file: Path, tmp_path: Path, peer: str, daemon: list[JoinConfig], ftnode: Callable[..., Seen]
+) -> None:
+    home = home_directory(str(tmp_path / "home"))
+    (home / "peers.json").write_text('{"format": 1, "peers": [')
+    seen = ftnode("join", manifest_file, "--home", home, "--peer", peer)
+    assert seen.code == 0 and seen.err.count("\n") == 1
+    assert seen.err.startswith(f"ftnode: {home}/peers.json is damaged: goes on without")
+    assert [config.peers for config in daemon] == [(peer,)]
+
+
 def test_each_join_logs_to_a_folder_below_its_home(
     manifest_file: Path, tmp_path: Path, peer: str, daemon: list[JoinConfig], ftnode: Callable[..., Seen]
 ) -> None:

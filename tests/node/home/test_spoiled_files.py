@@ -65,8 +65,19 @@ def test_a_note_of_a_running_node(tmp_path: Path, text: str) -> None:
 
 @pytest.mark.parametrize("text", BAD)
 def test_remembered_peers(tmp_path: Path, text: str) -> None:
+    """There is one line for it: it must not look as if nobody had ever been met."""
     (tmp_path / "peers.json").write_text(text)
-    assert remembered_peers(tmp_path) == ()
+    said: list[str] = []
+    assert remembered_peers(tmp_path, said.append) == ()
+    (line,) = said
+    assert line.startswith(f"{tmp_path / 'peers.json'} is damaged: goes on without the peers that it remembered")
+
+
+def test_remembered_peers_of_a_new_home_are_no_trouble(tmp_path: Path) -> None:
+    said: list[str] = []
+    assert remembered_peers(tmp_path, said.append) == () and not said
+    (tmp_path / "peers.json").mkdir()
+    assert remembered_peers(tmp_path, said.append) == () and said[0].startswith(f"cannot read {tmp_path}/peers.json: ")
 
 
 @pytest.mark.parametrize("text", BAD)
