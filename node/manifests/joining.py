@@ -41,7 +41,7 @@ def find_run(
         manifest, text = _follow(invitation, home, timeout)
         author, peers = invitation.author, invitation.peers
     else:
-        manifest, text = read_manifest(Path(run))
+        manifest, text = read_manifest(Path(run), of_others=True)
         author, peers = signer(manifest, text, Path(run).name), ()
     if not author and not allow_unsigned:
         raise UserError(

@@ -31,13 +31,14 @@ def check_new_name(path: Path) -> None:
         raise UserError(f"{text} is no name for a new file; choose one on this machine, as tiny.toml")
 
 
-def read_manifest(path: Path) -> tuple[Manifest, str]:
-    """A manifest and its text. Raises UserError: 66 when it cannot be read, 78 when it is wrong."""
+def read_manifest(path: Path, of_others: bool = False) -> tuple[Manifest, str]:
+    """A manifest and its text. `of_others`: of a run that somebody else may have started. Raises UserError: 66 when it
+    cannot be read, 78 when it is wrong."""
     try:
         with path.open("rb") as file:
             data = file.read(MANIFEST_BYTES_MAX + 1)
     except FileNotFoundError:
-        raise _what_is_meant(path) from None
+        raise _what_is_meant(path, of_others) from None
     except IsADirectoryError:
         raise UserError(f"{path} is a folder; name the manifest in it, a .toml file", 66) from None
     except OSError as error:
@@ -51,7 +52,7 @@ def read_manifest(path: Path) -> tuple[Manifest, str]:
     return parse(text, path.name), text
 
 
-def _what_is_meant(path: Path) -> UserError:
+def _what_is_meant(path: Path, of_others: bool) -> UserError:
     """What to do with something that people take for a manifest, or when a file is not there."""
     text = str(path)
     if text.startswith(URLS):
@@ -75,4 +76,9 @@ def _what_is_meant(path: Path) -> UserError:
     longer = Path(f"{text}.toml")
     if longer.is_file():
         return UserError(f"there is no manifest {path}; there is one called {longer}", 66)
+    if of_others:
+        return UserError(
+            f"there is no manifest {path}; get the file from who started the run, or type in its place the ftnode: "
+            f"link that volunteers' terminals show (invite); a run of your own begins with: ftnode run init {path}", 66,
+        )  # fmt: skip
     return UserError(f"there is no manifest {path}; write one with: ftnode run init {path}", 66)

@@ -274,6 +274,17 @@ def test_options_that_cannot_be(
     assert daemon == []
 
 
+def test_who_joins_without_a_manifest_hears_where_others_get_it(
+    tmp_path: Path, daemon: list[JoinConfig], ftnode: Callable[..., Seen]
+) -> None:
+    """Not first of all how to start another run, which would never meet the one that was meant."""
+    seen = ftnode("join", tmp_path / "tiny.toml", "--home", tmp_path / "home")
+    assert seen.refused(66, f"there is no manifest {tmp_path}/tiny.toml; get the file from who started the run, or ")
+    assert "ftnode: link" in seen.err and not daemon
+    shown = ftnode("run", "show", tmp_path / "tiny.toml")
+    assert shown.refused(66, "there is no manifest", "; write one with: ftnode run init ")
+
+
 def test_a_wrong_manifest_stops_before_anything_is_made(
     manifest_file: Path, tmp_path: Path, peer: str, daemon: list[JoinConfig], ftnode: Callable[..., Seen]
 ) -> None:
