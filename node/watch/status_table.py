@@ -352,11 +352,11 @@ def _doubt_lines(status: SwarmStatus) -> list[str]:
         names = ", ".join(map(short_peer, case.signed_by))
         lines.append(
             f"{short_peer(case.peer)} lied in step {case.step:,}, and is asked for nothing any more: "
-            f"{printable(case.reason)} (signed by {names})"
+            f"{printable(case.reason, REASON_SHOWN)} (signed by {names})"
         )
     for doubt in status.doubts[:DOUBTS_SHOWN]:
         what = f"what {short_peer(doubt.peer)} gave to {spoken_stage(doubt.stage)} in step {doubt.step:,}"
-        lines.append(f"{what} was {printable(doubt.reason)}; nobody is accused by that")
+        lines.append(f"{what} was {printable(doubt.reason, REASON_SHOWN)}; nobody is accused by that")
     return lines
 
 

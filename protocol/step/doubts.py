@@ -328,8 +328,9 @@ def _size_as_usual(part: PartSeen, usual: Running, member: _Member) -> str:
     if abs(away) > FAR_OUT:
         return f"{part.size:.2g} times what is usual in its group, after {2.0**mean:.2g} times on average"
     if more or less:
-        many = f"one of many that are on the whole {'larger' if more else 'smaller'} than what is given on average"
-        return f"{many}, {2.0**mean:.2g} times what is usual in its group (this one: {part.size:.2g} times)"
+        return (
+            f"one of many that are {'larger' if more else 'smaller'} than usual on the whole, though not each of them"
+        )
     return ""
 
 

@@ -66,6 +66,13 @@ def test_parts_of_sums_that_were_cut_off_and_doubts_are_told_in_plain_words() ->
     assert "accused" not in " ".join(plain_lines(FULL))
 
 
+def test_why_somebody_is_doubted_or_was_found_is_told_whole() -> None:
+    why = "one that differs from what is usual by so much, in so many places, that it takes a long line to tell; " * 2
+    doubt, lie = DoubtRow("12D3KooWghijkl", 2, 1200, why), ConvictedRow("12D3KooWghijkl", 1200, why, ())
+    lines = " ".join(plain_lines(replace(FULL, doubts=(doubt,), convicted=(lie,))))
+    assert f"was {why}; nobody is accused" in lines and f"any more: {why} (signed by" in lines
+
+
 def test_who_was_found_to_lie_is_named_with_who_has_signed_it() -> None:
     row = ConvictedRow("12D3KooWghijkl", 1200, "what it passed on is far off", ("12D3KooWabcdef", "12D3KooWmnopqr"))
     status = replace(FULL, convicted=(row,))

@@ -112,6 +112,21 @@ def test_half_as_much_again_is_checked_within_twenty_steps_where_sizes_are_even(
     assert all(steps >= 0 for steps in found) and sum(found) / len(found) <= 15 and max(found) <= 25, found
 
 
+@pytest.mark.parametrize(("times", "word"), [(1.5, "larger"), (1 / 1.5, "smaller")])
+def test_a_part_of_many_that_drift_is_told_without_its_own_size_which_may_be_as_usual(times: float, word: str) -> None:
+    """A line that gives both seems to contradict itself, and was cut where people read it."""
+    reasons = set[str]()
+    for seed in range(10):
+        doubts, chance = Doubts(), Random(seed)
+        for step in range(STEPS + 100):
+            parts = [even(chance, peer) for peer in PEERS]
+            if step >= STEPS:
+                parts[2] = replace(parts[2], size=times * parts[2].size)
+            reasons |= {doubt.reason for doubt in doubts.see(1, step, parts) if doubt.peer == PEERS[2]}
+    assert f"one of many that are {word} than usual on the whole, though not each of them" in reasons
+    assert all("this one" not in reason and len(reason) <= 100 for reason in reasons), reasons
+
+
 def test_planted_where_no_sizes_are_added_up_half_as_much_again_is_usual(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "DRIFT_OF_SIZES", 1e9)
     assert sum(steps < 0 or steps > 25 for steps in (first_check(seed, 1.5) for seed in range(20))) >= 15
