@@ -24,7 +24,7 @@ import trio
 
 from ftnode.node.compute.config import ComputeConfig
 from ftnode.node.links.side_messages import read_frame
-from ftnode.node.machine.child_processes import kill_child, start_linked, thread_environment
+from ftnode.node.machine.child_processes import ending, kill_child, start_linked, thread_environment
 from ftnode.node.machine.gradient_memory import GradientMemory
 from ftnode.node.machine.snapshot_memory import SnapshotMemory
 from ftnode.node.machine.tensor_slots import Arena
@@ -42,6 +42,10 @@ COMPILE_SECONDS: Final = 300.0
 FRAME_BYTES_MAX: Final = 1 << 20
 PENDING_MAX: Final = 4096
 BACKOFF_SECONDS_MAX: Final = 30.0
+ENDED: Final = "the process ended"
+ENDED_AT_START: Final = "it ended while it started"
+ENDING_SECONDS: Final = 1.0
+"""From the end of its socket to its own: a status that we cause ourselves would say nothing."""
 Answer = Callable[[dict[str, Any] | ComputeError], None]
 
 
@@ -169,13 +173,15 @@ class ComputeProcess:
         finally:
             worked = worked or self._up
             self._up = self._frozen = False
-            status = await kill_child(child)
+            by_itself = reason in (ENDED, ENDED_AT_START)
+            status = await kill_child(child, ending_seconds=ENDING_SECONDS if by_itself else 0.0)
+            reason = f"{reason}, {ending(status)}" if by_itself else reason
             self._outgoing.clear()
             self._visits.clear()
             pending, self._pending = self._pending, {}
             for answer in pending.values():
                 answer(ComputeError("lost", f"the compute process ended ({reason})"))
-        return f"{reason} (exit status {status})", worked
+        return reason, worked
 
     def _start(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
         """Raises OSError."""
@@ -198,10 +204,10 @@ class ComputeProcess:
         except trio.TooSlowError:
             return f"it did not start within {seconds:.0f} s", False
         except trio.BrokenResourceError:
-            return "it ended while it started", False
+            return ENDED_AT_START, False
         if first is None or "ready" not in first:
             failure = (first or {}).get("error") or {}
-            reason = str(failure.get("reason", "it ended while it started; see compute.log"))
+            reason = str(failure.get("reason", ENDED_AT_START))
             self.refusal = "" if self._ever_up or not failure else reason
             return reason, False
         if self._told:  # it is to end, and nobody may count on it
@@ -222,7 +228,7 @@ class ComputeProcess:
                 if answer is not None:
                     answer(ComputeError(failure["kind"], failure["reason"], failure["stage"]) if failure else frame)
             nursery.cancel_scope.cancel()
-        return hung[0] if hung else "the process ended", True
+        return hung[0] if hung else ENDED, True
 
     async def _watch(self, scope: trio.CancelScope, hung: list[str]) -> None:
         while not hung:

@@ -21,7 +21,7 @@ import trio
 
 from ftnode.node.links.addresses import PeerAddress, is_dialable
 from ftnode.node.links.side_messages import read_frame
-from ftnode.node.machine.child_processes import child_ended, kill_child, start_linked, thread_environment
+from ftnode.node.machine.child_processes import child_ended, ending, kill_child, start_linked, thread_environment
 from ftnode.protocol.wire.length_prefix import framed
 from ftnode.protocol.words.errors import FtnodeError, PeerError
 
@@ -228,7 +228,7 @@ class DirectoryLink:
         except trio.TooSlowError:
             return f"the directory process was not ready within {READY_SECONDS:g} s"
         except (trio.BrokenResourceError, EOFError, PeerError, ValueError):
-            return f"the directory process ended at its start ({await child_ended(process)})"
+            return f"the directory process ended at its start ({ending(await child_ended(process))})"
         if first.get("ready") is not True:
             return "the directory process did not say that it is ready"
         self._stream = stream

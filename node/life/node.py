@@ -650,9 +650,10 @@ class Node:
 
     def _on_compute_lost(self, reason: str) -> None:
         self._ready = ()
-        self.speaking.say("compute", f"the compute process is lost: {reason}")
-        self.driver.compute_lost(reason)
-        if self.compute.refusal:  # it would say so again and again
+        log.warning("the compute process is lost: %s", reason)
+        if not self.compute.refusal:
+            self.driver.compute_lost(reason)  # and the core says it
+        else:  # it would say so again and again
             cause = f"cannot compute on {self.config.device}: {self.compute.refusal}"
             self._fail(UserError(f"{cause}; choose another --device or --vram", self._no_room_code))
 

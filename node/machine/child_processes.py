@@ -159,11 +159,30 @@ def stop_child(process: subprocess.Popen[bytes], seconds: float = STOP_SECONDS) 
     return process.wait()
 
 
-async def kill_child(process: subprocess.Popen[bytes], seconds: float = GONE_SECONDS) -> int | None:
+def ending(status: int | None) -> str:
+    """How a child ended, for a person; `status` as of `kill_child`."""
+    if status is None:
+        return "it has not ended yet"
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        name = f" ({signal.Signals(-status).name})"
+    except ValueError:
+        name = ""  # of real time
+    why = ", often for want of memory" if status == -signal.SIGKILL else ""
+    return f"killed by signal {-status}{name}{why}"
+
+
+async def kill_child(
+    process: subprocess.Popen[bytes], seconds: float = GONE_SECONDS, ending_seconds: float = 0.0
+) -> int | None:
     """Kill a child, and wait on trio until it has ended, also when cancelled; its exit status. None: it has not ended
-    within `seconds`, and is left to itself."""
+    within `seconds`, and is left to itself. One that ends by itself has `ending_seconds` to show its own status."""
     import trio
 
+    if ending_seconds:
+        with trio.CancelScope(deadline=trio.current_time() + ending_seconds, shield=True):
+            return await child_ended(process)
     process.kill()
     with trio.CancelScope(deadline=trio.current_time() + seconds, shield=True):
         return await child_ended(process)

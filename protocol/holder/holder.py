@@ -785,7 +785,7 @@ class Holder:
         out.note("compute", f"compute is lost: {reason}")
         out.append(PublishView(None))
         if s.mine:
-            out.extend(self.departure.give_up(s, s.mine, f"compute is lost: {reason}"))
+            out.extend(self.departure.give_up(s, s.mine, "compute is lost"))
         return out
 
     def _restart_compute(self, s: Situation, out: Outcome, reason: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -61,6 +62,53 @@ def test_frozen_is_not_hung_and_thawed_it_answers() -> None:
             nursery.cancel_scope.cancel()  # and one that stands still can be ended
 
     trio.run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (signal.SIGKILL, "the process ended, killed by signal 9 (SIGKILL), often for want of memory"),
+        (signal.SIGSEGV, "the process ended, killed by signal 11 (SIGSEGV)"),
+    ],
+)
+def test_who_killed_it_is_said_by_name(number: int, said: str) -> None:
+    config = replace(CONFIG, backend="paced")
+    lost: list[str] = []
+    up, gone = trio.Event(), trio.Event()
+
+    def told(reason: str) -> None:
+        lost.append(reason)
+        gone.set()
+
+    async def scenario() -> None:
+        arena = Arena(config.slot_bytes, config.slots)
+        process = ComputeProcess(config, arena, lambda ready: up.set(), told, lambda stage, reason: None)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(process.run)
+            with trio.fail_after(60):
+                await up.wait()
+                os.kill(process.pid, number)
+                await gone.wait()
+            nursery.cancel_scope.cancel()
+
+    trio.run(scenario)
+    assert lost == [said]
+
+
+def test_one_that_cannot_start_is_told_of_by_its_own_words_alone() -> None:
+    """Its exit status adds nothing, and that we end what is left of it even less."""
+    config = replace(CONFIG, heads=7)
+
+    async def scenario() -> tuple[str, bool]:
+        arena = Arena(config.slot_bytes, config.slots)
+        process = ComputeProcess(config, arena, lambda ready: None, lambda reason: None, lambda stage, reason: None)
+        with trio.fail_after(60):
+            found = await process._live()
+        assert process.refusal == found[0]
+        return found
+
+    reason, worked = trio.run(scenario)
+    assert reason and "exit status" not in reason and "signal" not in reason and not worked
 
 
 def test_retired_is_gone_for_good_and_nobody_is_told() -> None:

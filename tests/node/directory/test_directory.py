@@ -435,7 +435,7 @@ def test_a_command_that_fails_is_reported_with_back_off(tmp_path: Path) -> None:
         link: DirectoryLink
 
         def lost(reason: str) -> None:
-            assert "ended at its start (3)" in reason
+            assert "ended at its start (exit status 3)" in reason
             starts.append(trio.current_time())
             if len(starts) == 3:
                 scope.cancel()

@@ -548,7 +548,7 @@ def test_with_compute_all_is_lost(view: View, resigned: list[tuple[int, ...]]) -
     role.on_begin(at_b(role, view=view), begun())
     out = role.on_compute_lost(at_b(role, view=view), "it died")
     assert [(to, word.stages, word.reason) for to, word in sent(out, Resign)] == [
-        (A, stages, "compute is lost: it died") for stages in resigned
+        (A, stages, "compute is lost") for stages in resigned
     ]
     assert (role.compute_ready, role.versions, role.work, role.begin, role.refuses) == (False, {}, None, None, set())
     assert of(out, Discard, PublishView) == [Discard(None), PublishView(None)]
