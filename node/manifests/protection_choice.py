@@ -24,13 +24,21 @@ SHADOW_EVERY: Final = 10
 """Steps, as measured, where the bytes allow it."""
 SHADOW_EVERY_MAX: Final = 100
 """By default. What older shadows are worth was not measured."""
-BEHIND: Final = {
-    "none": "24 losses left a run of 800 iterations 225 behind, where a lost head halts it",
-    "checkfree": "24 losses left a run of 800 iterations 225 behind",
-    "checkfree+": "24 losses left a run of 800 iterations 220 behind, 180 of them for swapped routes",
-    "shadow": "24 losses left a run of 800 iterations 6 behind with copies every 10 steps, 48 with every 50",
+ANEW: Final = "is made of its neighbours, and learns again"
+BACK: Final = {
+    "none": f"{ANEW}, but a lost head halts the run",
+    "checkfree": ANEW,
+    "checkfree+": "is made of its neighbours, or of the one that swaps places with it, and learns again",
+    "shadow": "goes on from its copy",
 }
-"""What was measured of each (docs/explanation/recovery.md)."""
+"""What becomes of a stage whose holders have all gone."""
+BEHIND: Final = {
+    "none": "225 of them",
+    "checkfree": "225 of them",
+    "checkfree+": "220 of them, 180 for swapped routes",
+    "shadow": "6 of them with copies every 10 steps, 48 with every 50",
+}
+"""What 24 losses cost that were measured in a run of 800 steps (docs/explanation/recovery.md)."""
 FIRST_LOST: Final = {"none": 0.26, "checkfree": 0.26, "checkfree+": 0.01, "shadow": 0.01}
 """Nats per byte at the end of a swarm's 400 steps that lost its first block stage once, half way (same page)."""
 
@@ -67,16 +75,18 @@ def protection_text(manifest: Manifest) -> str:
     does = []
     if recovery.shadow_every:
         spent += manifest.pipeline.stages * manifest.shadow_bytes / recovery.shadow_every
-        does.append(f"each stage is copied every {recovery.shadow_every} steps")
+        does.append(f"of each stage every {recovery.shadow_every} steps")
     if head:
         spent += min(2, manifest.pipeline.stages) * manifest.head_state_bytes / head
-        does.append("the head is copied " + ("every step" if head == 1 else f"every {head} steps"))
-    what = "; ".join(does) or "nothing is copied"
-    begins = "a lost stage begins again with the model that the run goes on from"
-    once = f"one loss of the first stage left one of 400 steps {FIRST_LOST[name]:g} nats above"
-    costs = begins if manifest.start.weights and not recovery.shadow_every else f"{BEHIND[name]}, and {once}"
-    takes = f"{size_text(spent)} a step, {spent / manifest.step_bytes:.1%} of its bytes"
-    return f"protection {name}: {what}, {takes}; {costs}"
+        does.append("of the head " + ("every step" if head == 1 else f"every {head} steps"))
+    takes = f"that is {size_text(spent)} a step beside its tensors, {spent / manifest.step_bytes:.1%} more"
+    what = f"volunteers keep copies for each other, {' and '.join(does)}; {takes}" if does else "nobody keeps copies"
+    lost = "a stage whose holders have all gone"
+    if manifest.start.weights and not recovery.shadow_every:
+        return f"protection {name}: {what}; {lost} begins again with the model that the run goes on from"
+    cost = f"24 such losses cost a run of 800 steps {BEHIND[name]}"
+    once = f"one of the first stage left a run of 400 steps with a loss that is {FIRST_LOST[name]:.2f} higher"
+    return f"protection {name}: {what}; {lost} {BACK[name]}: {cost}, and {once}"
 
 
 def _default(choice: Choice, every: int) -> Choice:
