@@ -176,7 +176,8 @@ def signer_of(manifest: Manifest, text: str) -> str:
 
 
 def save(home: Path, manifest: Manifest, text: str) -> None:
-    """Keep it for the next start, whole or not at all. A disk that does not take it costs a convenience."""
+    """Keep it for the next start, whole or not at all. A disk that does not take it costs a convenience, and is no news
+    to who reads the terminal: what needs the disk says so."""
     path = home / FOLDER / f"{manifest.run_id}.toml"
     draft = path.with_suffix(f".{os.getpid()}")
     try:
@@ -184,7 +185,7 @@ def save(home: Path, manifest: Manifest, text: str) -> None:
         draft.write_text(text, encoding="utf-8")
         draft.replace(path)
     except OSError as error:
-        log.warning("cannot keep the manifest in %s: %s", path, error.strerror)
+        log.info("cannot keep the manifest in %s: %s", path, error.strerror)
 
 
 def saved(home: Path, run_id: str) -> tuple[Manifest, str] | None:

@@ -29,6 +29,16 @@ FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full here")
 
 
+LIMITED = (
+    "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+    "signal.signal(signal.SIGINT, signal.SIG_IGN); "  # as under nohup
+    "sys.dont_write_bytecode = True; "  # half a file of bytecode would be in the way of all who come later
+    "resource.setrlimit(resource.RLIMIT_FSIZE, ({0}, {0})); "
+    "from ftnode.node.cli.main import main; sys.exit(main(sys.argv[1:]))"
+)
+"""A program whose files have so many bytes at most, which stands for a full disk."""
+
+
 def no_space(*_arguments: Any, **_more: Any) -> Any:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -111,14 +121,17 @@ def test_tensorboards_files_on_a_full_disk_are_one_line(tmp_path: Path) -> None:
     lines: list[dict[str, object]] = [{"format": 1, "kind": "start", "time": 1.0}]
     lines += [{"kind": "commit", "time": 1.0, "step": step, "loss": 2.5} for step in range(1, 2000)]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    limited = (
-        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
-        "signal.signal(signal.SIGINT, signal.SIG_IGN); "  # as under nohup
-        "sys.dont_write_bytecode = True; "  # half a file of bytecode would be in the way of all who come later
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (16384, 16384)); "
-        "from ftnode.node.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    )
-    argv = [sys.executable, "-c", limited, "tensorboard", str(tmp_path), str(tmp_path / "out")]
+    argv = [sys.executable, "-c", LIMITED.format(16384), "tensorboard", str(tmp_path), str(tmp_path / "out")]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 74, done
     assert done.stderr.count("\n") == 1 and "[E74-cli_tensorboard]" in done.stderr
+
+
+def test_a_home_on_a_full_disk_is_told_of_in_one_line(manifest_file: Path, tmp_path: Path) -> None:
+    """The manifest that cannot be kept was told of as well, before the identity that cannot be made."""
+    argv = [sys.executable, "-c", LIMITED.format(0), "join", str(manifest_file), "--home", str(tmp_path / "new")]
+    peer = "/ip4/127.0.0.1/tcp/9/p2p/12D3KooWA1zbZPC6d35sta3fF8sz7nWseL13tjnKrHpzDjMZeBxk"
+    argv += ["--peer", peer, "--log-dir", str(tmp_path), "--compute", "paced"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 73, done
+    assert done.stderr.count("\n") == 1 and "cannot write the identity" in done.stderr, done
