@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 import click
 
+from ftnode.node.cli.completion import check_request, complete_paths
 from ftnode.node.cli.lab_by_name import is_installed, load
 from ftnode.node.cli.letters import spell_out
 from ftnode.node.cli.typed_wrongly import told
@@ -66,7 +67,7 @@ class LazyGroup(click.Group):
         module, _, attribute = self.table[name][0].partition(":")
         command = getattr(load(module), attribute)
         assert isinstance(command, click.Command)
-        return command
+        return complete_paths(command)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.table)
@@ -320,6 +321,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     spell_out(sys.stdout, sys.stderr)
     try:
+        check_request(os.environ)
         result = cli.main(args=words, prog_name="ftnode", standalone_mode=False)
         if sys.stdout is not None:  # which it is where that was closed
             sys.stdout.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -35,6 +36,45 @@ def test_a_path_that_no_file_system_takes(words: str, code: int, tmp_path: Path,
 def test_every_command_has_its_paths_looked_at() -> None:
     types = {type(param.type) for _, load in cli.leaves() for param in load().params}
     assert TypedPath in types and click.Path not in types
+
+
+def test_the_tab_key_completes_every_path() -> None:
+    """Also of values that may be something else, as a link."""
+    names = {"MANIFEST", "FILE", "FOLDER", "PATH", "DIR", "SOURCE"}
+    for words, load in cli.leaves():
+        command = load()
+        with click.Context(command, info_name=words[-1]) as context:
+            for param in command.params:
+                if names & set(re.findall("[A-Z]+", param.metavar or "")):
+                    kinds = [item.type for item in param.shell_complete(context, "x")]
+                    assert kinds in (["file"], ["dir"]), (words, param.name)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [("join ti", "file,ti"), ("export ti", "file,ti"), ("join --home /t", "dir,/t"), ("run init --from mo", "dir,mo")],
+)
+def test_what_the_shell_is_told_at_the_tab_key(words: str, told: str) -> None:
+    asked = {
+        "_FTNODE_COMPLETE": "bash_complete",
+        "COMP_WORDS": f"ftnode {words}",
+        "COMP_CWORD": f"{words.count(' ') + 1}",
+    }
+    done = program(asked)
+    assert (done.returncode, done.stdout.split()) == (0, [told])
+
+
+def test_a_misspelt_shell_is_told_of() -> None:
+    done = program({"_FTNODE_COMPLETE": "bsh_source"})
+    assert done.returncode == 64 and done.stdout == "" and done.stderr.count("\n") == 1
+    assert "_FTNODE_COMPLETE=bsh_source asks for nothing; it is bash_source, zsh_source or fish_source" in done.stderr
+    assert "complete -o nosort" in program({"_FTNODE_COMPLETE": "bash_source"}).stdout
+
+
+def program(environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    code = "import sys; from ftnode.node.cli.main import main; sys.exit(main([]))"
+    argv = [sys.executable, "-c", code]
+    return subprocess.run(argv, env=os.environ | environment, capture_output=True, text=True, timeout=60, check=False)
 
 
 @pytest.fixture
