@@ -24,6 +24,7 @@ from ftnode.bootstrap.addresses import join_lines, shown_addresses
 from ftnode.node.directory.directory import read_statements
 from ftnode.node.directory.link import DirectoryDown, DirectoryLink
 from ftnode.node.directory.records import RUNS_KEY, RunNotice, Statement
+from ftnode.node.home.child_logs import keep_trimmed
 from ftnode.node.home.closed_terminal import forget_output, heeded
 from ftnode.node.home.identity import BOOTSTRAP_NAME, Identity, take_identity
 from ftnode.node.home.waiting import tell_waits
@@ -127,6 +128,8 @@ async def _serve(identity: Identity, wishes: Wishes, say: Callable[[str], None])
             except UserError as error:
                 nursery.cancel_scope.cancel()
                 return error
+            nursery.start_soon(keep_trimmed, p2pd.folder, "log")
+            nursery.start_soon(keep_trimmed, wishes.home, "directory.log")
             try:
                 point = MeetingPoint(p2pd, wishes, note, say)
                 if wishes.metrics != NONE:

@@ -16,9 +16,9 @@ from typing import Final
 
 LOG_NAME: Final = "node.log"
 START: Final = re.compile(r"\d{8}-\d{6}-\d{1,10}")
-LOGS: Final = re.compile(r"(node|p2pd|compute|directory)\.log(\.\d+)?|(trace|metrics)(-\d+)?\.jsonl(\.\d+)?")
-OWN_BYTES: Final = (256 + 2 * 64 + 2 * 16) << 20
-"""What one start writes at most: trace, node.log and metrics.jsonl at their bounds."""
+LOGS: Final = re.compile(r"(node|p2pd|compute(-\d+)?|directory)\.log(\.\d+)?|(trace|metrics)(-\d+)?\.jsonl(\.\d+)?")
+OWN_BYTES: Final = (256 + 2 * 64 + 2 * 16 + 3 * 2 * 8) << 20
+"""What one start writes at most: trace, node.log, metrics.jsonl and the logs of three children at their bounds."""
 FOLDERS_MAX: Final = 10_000
 
 

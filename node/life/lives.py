@@ -14,6 +14,7 @@ from typing import Final
 
 import trio
 
+from ftnode.node.home.child_logs import OF_A_NODE, keep_trimmed
 from ftnode.node.home.closed_terminal import heeded
 from ftnode.node.home.identity import Identity, take_identity
 from ftnode.node.home.log_folders import LOG_NAME, clear, hold
@@ -116,6 +117,7 @@ async def _lived(
         nursery.start_soon(owner.listen, signals)
         nursery.start_soon(Supervisor(os.environ).run, lambda: state_of(owner.running_note.last))
         nursery.start_soon(owner.running_note.keep)
+        nursery.start_soon(keep_trimmed, config.log_directory, *OF_A_NODE)
         if beside := others_beside(config.home, identity.peer_id):
             speaking.say("beside", beside)
         if config.device_why:

@@ -155,6 +155,11 @@ class P2pd:
         return daemon
 
     @property
+    def folder(self) -> Path:
+        """Private, with its sockets, and with its log (`log`) where no other place was named."""
+        return self._folder
+
+    @property
     def control_maddr(self) -> str:
         """Where another process of this node (the directory) can attach."""
         return f"/unix{self._folder}/control"
