@@ -19,6 +19,8 @@ from ftnode.protocol.words.view import View
 EXPOSED_MAX: Final = 1024
 BARRED_LEASES: Final = 32
 """For so long a peer is asked for nothing that one other peer said to lie."""
+SPOILER_LEASES: Final = 2
+"""For so long one is asked for nothing whose numbers spoilt steps, or who said so of another's."""
 DOUBLINGS_MAX: Final = 6
 
 
@@ -43,6 +45,9 @@ class Disputes:
     exposed: dict[str, dict[str, tuple[float, int]]] = field(default_factory=dict)
     """By PeerId, who went since others said that it lies: whose word that was, until when that keeps it out, and how
     often it has."""
+
+    spoilers: dict[str, tuple[float, int]] = field(default_factory=dict)
+    """By PeerId, who went for spoilt steps: until when that keeps it out, and how often it has."""
 
     def choose(self, view: View, suspects: Suspects) -> Peer:
         """Who goes. Where nothing else tells them apart, never the leader, and then the one that came last."""
@@ -82,11 +87,20 @@ class Disputes:
         if len(self.exposed) > EXPOSED_MAX:
             del self.exposed[next(iter(self.exposed))]
 
+    def spoils(self, gone: Peer, now: float, lease_seconds: float) -> None:
+        """It goes for spoilt steps, for SPOILER_LEASES, and for twice as long the next time: where nobody else takes
+        its place it would have it back at once, and spoil the next ones."""
+        _, times = self.spoilers.pop(gone.id, (0.0, 0))
+        self.spoilers[gone.id] = now + lease_seconds * SPOILER_LEASES * 2.0 ** min(times, DOUBLINGS_MAX), times + 1
+        if len(self.spoilers) > EXPOSED_MAX:
+            del self.spoilers[next(iter(self.spoilers))]
+
     def barred_until(self, peer: Peer) -> float:
         """When it may be asked to hold something again. Never, where two others said that it lies: one may have lied
         itself."""
         words = self.exposed.get(peer.id, {})
-        return inf if len(words) > 1 else max((until for until, _ in words.values()), default=-inf)
+        times = [*words.values(), self.spoilers.get(peer.id, (-inf, 0))]
+        return inf if len(words) > 1 else max(until for until, _ in times)
 
 
 def most_at_odds(complaints: Collection[tuple[Peer, Peer]]) -> Suspects:

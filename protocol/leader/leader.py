@@ -506,17 +506,20 @@ class Leader:
 
     def _lose_spoilers(self, s: Situation, out: Outcome, step: int, skipped: bool) -> None:
         """A stage gets another holder once; when that one spoils the next steps as well, holders are not to blame, but
-        for those who were at odds with one before. We ourselves stay, without our stages."""
+        for those who were at odds with one before, or went for it. We ourselves stay, without our stages."""
         spoilt, disputes, reason = self.memory.spoilt, self.memory.disputes, "its numbers spoilt two steps in a row"
         for suspects in spoilt.committed(step, skipped):
             if not suspects.among <= s.members:
                 continue
             peer = disputes.choose(self.view, suspects)
             stages = self.view.stages_of(peer)
-            if spoilt.replaced & {*stages} and peer not in disputes.marked:
+            before = peer in disputes.marked or peer.id in disputes.spoilers
+            if spoilt.replaced & {*stages} and not before:
                 continue
             spoilt.replaced |= {*stages}
             self.losses.let_go(s, out, peer, suspects, reason)
+            if peer != s.me:
+                disputes.spoils(peer, s.now, s.settings.lease_seconds)
 
     def on_poisoned(self, s: Situation, sender: Peer, poisoned: Poisoned) -> Outcome:
         """Rule 25: one retry under a new attempt, then the step is skipped. A validation has no score then."""

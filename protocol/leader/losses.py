@@ -67,7 +67,10 @@ class Losses:
 
     def _stall(self, s: Situation, out: Outcome, sender: Peer, peer: Peer, detail: str) -> None:
         """One report may be a resend away from being wrong; a lease of them is not. Who alone says so is at odds with
-        that peer."""
+        that peer. While somebody is awaited for a stage, nobody can go on."""
+        if self or self.view.vacancies():
+            self._stalled.clear()
+            return
         first, last, by = self._stalled.get(peer, (s.now, s.now, frozenset[Peer]()))
         if s.now - last > 3 * s.settings.heartbeat_seconds:
             first, by = s.now, frozenset()

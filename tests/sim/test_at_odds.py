@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Final
 
@@ -300,18 +301,23 @@ def test_who_sends_what_others_refuse_takes_one_of_them_along_at_most(replicas: 
     trains_without(world, host, 3 * SPOILT_SECONDS, others=1)
 
 
+@pytest.mark.parametrize("remembers", [True, False])
 @pytest.mark.parametrize("stage", [1, 2])
-def test_where_nobody_stands_by_who_sends_what_others_refuse_comes_back_and_no_step_counts(stage: int) -> None:
-    """Not defended: whoever goes is the only one to be asked, and once each of two has gone nobody goes any more."""
-    world = swarm(1, 1, spare=0)
-    host = next(world.by_id[peer.id] for peer in seen(world).holders[stage])
-    spoils(world, host)
-    counted: list[bool] = []
-    world.on_commit = lambda lineage, version, skipped: counted.append(not skipped)
-    world.notes.clear()
-    world.run(world.now + 3 * SPOILT_SECONDS)
-    assert str(host.peer) in lost(world) and len(lost(world)) == 2
-    assert seen(world).stages_of(host.peer) == (stage,) and len(counted) > 50 and not any(counted)
+def test_where_nobody_stands_by_the_run_waits_for_one_that_does_and_goes_on(stage: int, remembers: bool) -> None:
+    """Not for the one that went: it would have its stage back at once, and no step would ever count again."""
+    with nullcontext() if remembers else patched((Disputes, "spoils", lambda self, gone, now, lease_seconds: None)):
+        world = swarm(1, 1, spare=0)
+        host = next(world.by_id[peer.id] for peer in seen(world).holders[stage])
+        spoils(world, host)
+        counted: list[bool] = []
+        world.on_commit = lambda lineage, version, skipped: counted.append(not skipped)
+        world.notes.clear()
+        world.run(world.now + 3 * SPOILT_SECONDS)
+        assert not any(counted) and (len(counted) < 10) is remembers, "two for each that goes"
+        world.start("new", 1)
+        world.run(world.now + 3 * SPOILT_SECONDS, lambda: counted[-5:] == [True] * 5)
+        assert (counted[-5:] == [True] * 5) is remembers
+        assert bool(seen(world).stages_of(host.peer)) is not remembers
 
 
 def refuses(blames: Callable[[], Peer]) -> traitor.Way:

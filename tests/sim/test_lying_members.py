@@ -38,7 +38,7 @@ def test_every_invariant_holds_in_every_seed(all_told: list[Told]) -> None:
 def test_the_swarms_train_and_their_members_lie(all_told: list[Told]) -> None:
     assert all(told.commits >= 20 for told in all_told if not told.halted)
     assert sum(bool(told.halted) for told in all_told) <= len(all_told) / 10
-    assert sum(bool(told.lies) for told in all_told) >= 0.8 * len(all_told)
+    assert sum(bool(told.lies) for told in all_told) >= 0.7 * len(all_told)
 
 
 def test_all_kinds_of_lies_are_told_and_liars_are_found(all_told: list[Told]) -> None:

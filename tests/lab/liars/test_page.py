@@ -79,14 +79,11 @@ NO_ROOM: Final = "nobody else has the weights of its stage, so that nobody can d
 
 
 KNOWN: Final = {
-    (ONLY_HOLDER, "", "1 - f1"): Missed(0.455, NO_ROOM),
+    (ONLY_HOLDER, "", "1 - f1"): Missed(0.333, NO_ROOM),
     **{
         (ONLY_HOLDER, f"only-holder-{name}", "open"): Missed(1, NO_ROOM)
         for name in ("gradients-turned", "gradients-noise", "gradients-older", "activations-noise")
     },
-    (ONLY_HOLDER, "only-holder-activations-largest", "open"): Missed(
-        1, "it gets its stage back, and nobody goes any more"
-    ),
     **{
         ("worlds", f"gradients-{name}", what): Missed(value, LOT_ALONE)
         for name in ("times1000", "times1.5", "turned", "noise", "older", "zero")
@@ -164,7 +161,7 @@ SPOILT: Final[dict[str, Callable[[dict[str, Any]], None]]] = {
         loss_ratio=1.0101
     ),
     "f1": lambda figures: figures["f1_by_setting"].update(usual=0.949),
-    "a known f1": lambda figures: figures["f1_by_setting"].update({ONLY_HOLDER: 0.544}),
+    "a known f1": lambda figures: figures["f1_by_setting"].update({ONLY_HOLDER: 0.666}),
     "accused without a lie": lambda figures: figures["honest"]["usual"].update(accused=1),
     "f1 of another setting": lambda figures: figures["f1_by_setting"].update({"boundary int4": 0.949}),
     "cost": lambda figures: figures.update(cost=0.0301),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ftnode.protocol.leader.disputes import Disputes, Suspects, most_at_odds
+from ftnode.protocol.leader.disputes import EXPOSED_MAX, SPOILER_LEASES, Disputes, Suspects, most_at_odds
 from ftnode.protocol.words.types import Peer
 from tests.protocol.situations import A, B, C, D, view_of
 
@@ -45,6 +45,20 @@ def test_who_stays_is_marked_until_it_goes_for_it() -> None:
     assert disputes.marked == set(), "D was right, and is not marked"
     disputes.settle(VIEW, B, suspects(B, Peer("gone", 1)))
     assert disputes.marked == set(), "nobody outside the view is remembered"
+
+
+def test_who_spoilt_steps_is_out_for_twice_as_long_each_time() -> None:
+    disputes, until = Disputes(), list[float]()
+    assert disputes.barred_until(B) < 0
+    for _ in range(3):
+        disputes.spoils(B, 100.0, 10.0)
+        until.append(disputes.barred_until(B) - 100.0)
+    assert until == [10.0 * SPOILER_LEASES * times for times in (1, 2, 4)]
+    disputes.expose(B, C, 100.0, 10.0)
+    assert disputes.barred_until(B) > 100.0 + until[-1], "what is longer counts"
+    for number in range(2 * EXPOSED_MAX):
+        disputes.spoils(Peer(f"p{number}", 1), 100.0, 10.0)
+    assert len(disputes.spoilers) == EXPOSED_MAX
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ftnode.protocol.leader.leader_memory import LeaderMemory
@@ -12,13 +14,14 @@ from ftnode.protocol.words.effects import Note, Send
 from ftnode.protocol.words.errors import LocalError
 from ftnode.protocol.words.messages import Poll, PollReply, Suspect
 from ftnode.protocol.words.types import Attempt, Peer, Version
+from ftnode.protocol.words.view import View
 from tests.protocol.situations import NOW, SETTINGS, VIEW, A, B, C, D, Vote, alive, report, situation, status
 
 POLL_DUE = NOW + 1.5 * SETTINGS.poll_seconds
 
 
-def losses(finished: bool = False) -> Losses:
-    return Losses(VIEW, LeaderMemory(), ViewProgress(finished=finished), SETTINGS)
+def losses(finished: bool = False, view: View = VIEW) -> Losses:
+    return Losses(view, LeaderMemory(), ViewProgress(finished=finished), SETTINGS)
 
 
 def suspect(peer: Peer, kind: str = "silent") -> Suspect:
@@ -117,6 +120,16 @@ def test_a_peer_that_does_not_get_on_is_lost_after_a_lease_of_reports(seconds: f
         at += gap
     lost.on_suspect(situation(now=NOW + max(seconds, at - gap)), C, suspect(B, "stalled"))
     assert (B in lost.gone) == gone
+
+
+def test_while_somebody_is_awaited_for_a_stage_nobody_can_get_on() -> None:
+    for vacant, lost_already, gone in ((False, False, True), (True, False, False), (False, True, False)):
+        lost = losses(view=replace(VIEW, holders=(*VIEW.holders[:-1], ())) if vacant else VIEW)
+        if lost_already:
+            lost.give_up(situation(), Outcome(), 2, C, "it cannot keep it")
+        for at in range(0, int(SETTINGS.lease_seconds) + 2, 2):
+            lost.on_suspect(situation(now=NOW + at), A, suspect(B, "stalled"))
+        assert (B in lost.gone) is gone
 
 
 @pytest.mark.parametrize(
