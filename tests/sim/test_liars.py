@@ -103,12 +103,6 @@ def test_one_that_accuses_whoever_is_asked_goes_as_soon(seed: int) -> None:
     assert seen.removed == 0 and seen.steps is not None and seen.steps <= SOON, seen
 
 
-def test_planted_a_case_outlives_its_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then nobody else is asked before its time is over, and each step is tried again."""
-    monkeypatch.setattr(Cases, "_close_others", lambda self, attempt: None)
-    assert later_than(SOON, ACCUSES_ITS_JUDGE[0])
-
-
 @pytest.mark.parametrize(("kind", "defence"), [("gradients", blind), ("tenth", blind), ("unworked", patient)])
 def test_without_the_defence_it_stays(
     kind: str, defence: Callable[[], AbstractContextManager[None]], monkeypatch: pytest.MonkeyPatch
