@@ -65,7 +65,7 @@ class OwnCopies:
         self._whole: dict[int, tuple[Version, str]] = {}
         """As `_pending`: what lies beside the copy of before, until a Begin tells of it."""
         self._told: dict[int, Version] = {}
-        """Stage → the newest copy of which a Begin said that it was lent to us."""
+        """Stage → what a Begin said was lent to us, of what is on its way or whole."""
 
     def versions(self) -> tuple[tuple[int, Version], ...]:
         """(stage, version) of each, for Statuses and presences."""
@@ -118,8 +118,8 @@ class OwnCopies:
     def _hear(self, out: Outcome, s: Situation, begin: Begin) -> None:
         """What all members know to be lent to us from now on is what we keep."""
         for copy in begin.lent:
-            newest = self._told.get(copy.stage)
-            if copy.keeper == s.me.id and (newest is None or newest.step < copy.version.step):
+            coming = [found[copy.stage][0] for found in (self._pending, self._whole) if copy.stage in found]
+            if copy.keeper == s.me.id and copy.version in coming:
                 self._told[copy.stage] = copy.version
         for stage in [stage for stage, (version, _) in self._whole.items() if version == self._told.get(stage)]:
             self._take(out, stage)

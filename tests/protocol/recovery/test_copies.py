@@ -185,6 +185,18 @@ def test_a_copy_stays_until_a_begin_tells_of_the_newer_one() -> None:
     assert kept_at(copies, later, newer) == newer.step
 
 
+def test_what_was_told_of_later_steps_counts_no_more_when_the_run_went_back() -> None:
+    """As by an order to roll back, or in another lineage."""
+    copies, newer = OwnCopies(), replace(BASE, step=8)
+    copies.on_begin(situation(me=B, settings=PLAIN), begun(BASE, lent=lent_to_b(replace(BASE, step=1000))))
+    copies.forget(None)
+    asked_for(copies, (0, B))
+    copies.on_kept(Kept(0, BASE, 9, 0.1))
+    asked_for(copies, (0, B), base=newer)
+    copies.on_kept(Kept(0, newer, 9, 0.1))
+    assert kept_at(copies, replace(newer, step=9), newer) == newer.step
+
+
 def test_a_copy_that_a_begin_told_of_before_it_was_whole_is_taken_at_once() -> None:
     copies, newer = OwnCopies(), replace(BASE, step=8)
     asked_for(copies, (0, B))
