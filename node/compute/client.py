@@ -24,7 +24,7 @@ import trio
 
 from ftnode.node.compute.config import ComputeConfig
 from ftnode.node.links.side_messages import read_frame
-from ftnode.node.machine.child_processes import ending, kill_child, start_linked, thread_environment
+from ftnode.node.machine.child_processes import ended_within, ending, kill_child, start_linked, thread_environment
 from ftnode.node.machine.gradient_memory import GradientMemory
 from ftnode.node.machine.snapshot_memory import SnapshotMemory
 from ftnode.node.machine.tensor_slots import Arena
@@ -173,9 +173,10 @@ class ComputeProcess:
         finally:
             worked = worked or self._up
             self._up = self._frozen = False
-            by_itself = reason in (ENDED, ENDED_AT_START)
-            status = await kill_child(child, ending_seconds=ENDING_SECONDS if by_itself else 0.0)
-            reason = f"{reason}, {ending(status)}" if by_itself else reason
+            if reason in (ENDED, ENDED_AT_START):
+                status = await ended_within(child, ENDING_SECONDS)
+                reason = reason if status is None else f"{reason}, {ending(status)}"
+            await kill_child(child)
             self._outgoing.clear()
             self._visits.clear()
             pending, self._pending = self._pending, {}

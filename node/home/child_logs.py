@@ -44,7 +44,12 @@ async def keep_trimmed(folder: Path, *patterns: str) -> None:
 
 def trim_all(folder: Path, patterns: Iterable[str], bytes_max: int = BYTES_MAX) -> None:
     """As `trim`; what cannot be looked at is logged."""
-    for path in sorted(path for pattern in patterns for path in folder.glob(pattern)):
+    try:
+        paths = sorted(path for pattern in patterns for path in folder.glob(pattern))
+    except OSError as error:  # as for want of descriptors
+        log.warning("logs in %s are not kept small: %s", folder, error.strerror)
+        return
+    for path in paths:
         try:
             trim(path, bytes_max)
         except OSError as error:

@@ -160,7 +160,7 @@ def stop_child(process: subprocess.Popen[bytes], seconds: float = STOP_SECONDS) 
 
 
 def ending(status: int | None) -> str:
-    """How a child ended, for a person; `status` as of `kill_child`."""
+    """How a child ended, for a person; `status` as of `ended_within`."""
     if status is None:
         return "it has not ended yet"
     if status >= 0:
@@ -173,22 +173,24 @@ def ending(status: int | None) -> str:
     return f"killed by signal {-status}{name}{why}"
 
 
-async def kill_child(
-    process: subprocess.Popen[bytes], seconds: float = GONE_SECONDS, ending_seconds: float = 0.0
-) -> int | None:
+async def kill_child(process: subprocess.Popen[bytes], seconds: float = GONE_SECONDS) -> int | None:
     """Kill a child, and wait on trio until it has ended, also when cancelled; its exit status. None: it has not ended
-    within `seconds`, and is left to itself. One that ends by itself has `ending_seconds` to show its own status."""
+    within `seconds`, and is left to itself."""
+    process.kill()
+    status = await ended_within(process, seconds)
+    if status is None:
+        logger.warning(
+            "process %d was killed and has not ended for %g s: it may wait inside a driver", process.pid, seconds
+        )
+    return status
+
+
+async def ended_within(process: subprocess.Popen[bytes], seconds: float) -> int | None:
+    """As `child_ended`, also when cancelled. None: it has not ended within `seconds`."""
     import trio
 
-    if ending_seconds:
-        with trio.CancelScope(deadline=trio.current_time() + ending_seconds, shield=True):
-            return await child_ended(process)
-    process.kill()
     with trio.CancelScope(deadline=trio.current_time() + seconds, shield=True):
         return await child_ended(process)
-    logger.warning(
-        "process %d was killed and has not ended for %g s: it may wait inside a driver", process.pid, seconds
-    )
     return None
 
 

@@ -6,6 +6,8 @@ import errno
 import os
 import signal
 import socket
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,10 @@ from typing import Any
 import pytest
 import trio
 
-from ftnode.node.compute.client import ComputeProcess
+from ftnode.node.compute import client
+from ftnode.node.compute.client import ENDED_AT_START, ComputeProcess
 from ftnode.node.machine import child_processes
-from ftnode.node.machine.child_processes import start_child
+from ftnode.node.machine.child_processes import start_child, start_linked
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.node.ports import ComputeError
 from tests.node.compute.computing import CONFIG
@@ -109,6 +112,25 @@ def test_one_that_cannot_start_is_told_of_by_its_own_words_alone() -> None:
 
     reason, worked = trio.run(scenario)
     assert reason and "exit status" not in reason and "signal" not in reason and not worked
+
+
+def test_that_we_ended_one_which_hung_up_and_stayed_is_not_taken_for_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that gives much memory back."""
+
+    def lingering(command: Callable[[int], list[str]], **options: Any) -> Any:
+        code = "import os, sys, time; os.close(int(sys.argv[1])); time.sleep(60)"
+        return start_linked(lambda number: [sys.executable, "-c", code, str(number)], **options)
+
+    monkeypatch.setattr(client, "start_linked", lingering)
+    monkeypatch.setattr(client, "ENDING_SECONDS", 0.2)
+
+    async def scenario() -> tuple[str, bool]:
+        arena = Arena(CONFIG.slot_bytes, CONFIG.slots)
+        process = ComputeProcess(CONFIG, arena, lambda ready: None, lambda reason: None, lambda stage, reason: None)
+        with trio.fail_after(60):
+            return await process._live()
+
+    assert trio.run(scenario) == (ENDED_AT_START, False)
 
 
 def test_retired_is_gone_for_good_and_nobody_is_told() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,14 @@ def test_all_files_of_a_node_are_looked_at_and_no_other(tmp_path: Path) -> None:
     trim_all(tmp_path / "nowhere", OF_A_NODE)
 
 
+def test_a_node_without_a_descriptor_left_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(folder: Path, pattern: str) -> Iterator[Path]:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(folder))
+
+    monkeypatch.setattr(Path, "glob", without)
+    trim_all(tmp_path, OF_A_NODE)
+
+
 def test_they_are_looked_at_again_while_the_node_lives(tmp_path: Path) -> None:
     path = tmp_path / "p2pd.log"
 
@@ -61,7 +71,7 @@ def test_they_are_looked_at_again_while_the_node_lives(tmp_path: Path) -> None:
                 os.truncate(path, BYTES_MAX + 1)  # after the first look
         assert path.stat().st_size == 0
 
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0.05))
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0.3))
 
 
 def test_they_and_those_before_them_are_logs_that_go_with_their_folder(tmp_path: Path) -> None:
