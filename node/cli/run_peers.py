@@ -76,7 +76,8 @@ def push(manifest: Path, lose_stages: bool, peers: tuple[str, ...], timeout: flo
 def announce(manifest: Path, message: str, peers: tuple[str, ...], timeout: float, home: str | None) -> None:
     """Show MESSAGE, one line, in the terminals of all volunteers, in `ftnode status` and on dashboards. It is signed
     with this machine's author key and kept in MANIFEST. An empty MESSAGE takes the last one back. Without --peer:
-    through this machine's node, else through peers remembered."""
+    through this machine's node, else through peers remembered. MANIFEST's list goes with it, and is refused
+    where `ftnode run push` refuses it."""
     from ftnode.node.cli.manifest import replace_manifest
     from ftnode.node.cli.status import whom_to_ask
     from ftnode.node.home.identity import home_directory
@@ -90,10 +91,12 @@ def announce(manifest: Path, message: str, peers: tuple[str, ...], timeout: floa
         changed = announced(text, message, key, manifest.name)
     finally:
         key.release()
-    addresses = whom_to_ask(folder, peers, parse(changed, manifest.name).run_id)
+    announcing = parse(changed, manifest.name)
+    addresses = whom_to_ask(folder, peers, announcing.run_id)
+    _check_stages(addresses, announcing, folder, timeout)
     if changed != text:
         replace_manifest(manifest, changed)
-    _show(addresses, parse(changed, manifest.name), changed, timeout)
+    _show(addresses, announcing, changed, timeout)
 
 
 def _check_stages(addresses: tuple[str, ...], manifest: Manifest, home: Path, timeout: float) -> None:
@@ -113,7 +116,7 @@ def _check_stages(addresses: tuple[str, ...], manifest: Manifest, home: Path, ti
         who = ", ".join(dict.fromkeys(peer[-6:] for peers in lost.values() for peer in peers))
         raise UserError(
             f"{names_of(list(lost))} would be lost: this list cuts {who} off, and nobody else holds that; ask for "
-            "ftnode leave there first, wait for another holder, or push with --lose-stages", 75,
+            "ftnode leave there first, wait for another holder, or push the list with --lose-stages", 75,
         )  # fmt: skip
 
 

@@ -91,8 +91,16 @@ def check_apart(given: Sequence[str], out: Path) -> None:
     """Raises Occupied when `out` is in a folder of the sources: a later build would read its own shards."""
     for one in given:
         folder = typed_path(one)
-        if folder.is_dir() and out.resolve().is_relative_to(folder.resolve()):
+        if folder.is_dir() and _resolved(out).is_relative_to(folder.resolve()):
             raise Occupied(f"{out} is in the source {folder}; choose an --out beside it")
+
+
+def _resolved(out: Path) -> Path:
+    """Raises Occupied."""
+    try:
+        return out.resolve()
+    except (OSError, RuntimeError):  # the latter before Python 3.13
+        raise Occupied(f"{out} is a link that leads back to itself; choose another --out") from None
 
 
 def build(
@@ -111,7 +119,7 @@ def build(
     a second call goes on.
     """
     assert 0 < shard_bytes <= SHARD_BYTES_MAX
-    out = out.resolve()  # what is built beside a link cannot get its name
+    out = _resolved(out)  # what is built beside a link cannot get its name
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise Occupied(f"{out} is already there and stays as it is; choose another --out")
     if os.path.ismount(out):

@@ -70,6 +70,12 @@ def test_a_link_to_an_empty_folder_is_filled(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["disk", "out", "text"]
 
 
+def test_a_link_that_leads_to_itself_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "out").symlink_to("out")
+    with pytest.raises(Occupied, match="a link that leads back to itself; choose another --out"):
+        made(tmp_path / "out", text_folder(tmp_path / "text"))
+
+
 def test_where_something_is_mounted_nothing_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "out").mkdir()
     monkeypatch.setattr(build_module.os.path, "ismount", lambda path: path == tmp_path / "out")

@@ -58,9 +58,16 @@ def test_a_list_cuts_off_whom_it_does_not_name_and_one_of_vouchers_whom_nobody_v
     assert not cut_off(with_list(manifest, "vouched", ONE, OTHER), home)(TWO)
 
 
-@pytest.mark.parametrize(("options", "code"), [((), 75), (("--lose-stages",), 0)])
-def test_a_list_that_would_lose_a_stage_is_not_pushed(
-    options: tuple[str, ...], code: int, tmp_path: Path, ftnode: Callable[..., Seen], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("push MANIFEST", 75),
+        ("push MANIFEST --lose-stages", 0),
+        ("announce MANIFEST leave", 75),
+    ],
+)
+def test_a_list_that_would_lose_a_stage_does_not_get_to_the_swarm(
+    words: str, code: int, tmp_path: Path, ftnode: Callable[..., Seen], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[str] = []
     monkeypatch.setattr(
@@ -68,9 +75,13 @@ def test_a_list_that_would_lose_a_stage_is_not_pushed(
     )
     monkeypatch.setattr("ftnode.node.manifests.fetch.show_manifest", lambda *what: shown.append(what[2]))
     path = tmp_path / "run.toml"
-    path.write_text(Author(tmp_path / "author").text(ONE))
+    text = Author(tmp_path / "author").text(ONE)
+    path.write_text(text)
     address = f"/ip4/127.0.0.1/tcp/9/p2p/{ONE}"
-    seen = ftnode("run", "push", path, "--peer", address, "--home", tmp_path / "author", *options)
+    seen = ftnode(
+        "run", *words.replace("MANIFEST", str(path)).split(), "--peer", address, "--home", tmp_path / "author"
+    )
     assert seen.code == code and len(shown) == (code == 0), seen
     if code:
+        assert path.read_text() == text
         assert f"stage 1 would be lost: this list cuts {TWO[-6:]} off" in seen.err and "--lose-stages" in seen.err
