@@ -278,14 +278,19 @@ class Transport:
             log.info("p2pd keeps its connection to %s: %s", peer_id, error)
 
     def drop_unlisted(self) -> None:
-        """Who may no longer take part is cut off."""
+        """Who may no longer take part is cut off, and gone for the core: nobody waits for a lease of silence."""
         assert self._book is not None
+        over = LinkBroken("it is not on the run's list any more", refused=True)
         for (owner, _), scope in list(self._inbound.items()):
             if not self._book.admits(owner):
                 scope.cancel()
+        for peer_id, nonce in list(self._lives.items()):
+            peer = Peer(peer_id, nonce)
+            if not self._book.admits(peer_id) and peer not in self._links:
+                self._report(peer, over)
         for peer, link in self._links.items():
             if not self._book.admits(peer.id):
-                link.fail(LinkBroken("it is not on the run's list any more"))
+                link.fail(over)
 
     async def open(self, peer_id: str, protocol: str) -> trio.SocketStream:
         """A stream of another protocol to a peer that we know. Raises LinkBroken with the reason."""
@@ -319,7 +324,7 @@ class Transport:
         if self._strikes.banned(peer.id, trio.current_time()):
             return LinkBroken("banned")
         if self._book is not None and not self._book.admits(peer.id):
-            return LinkBroken("it is not on the run's list")
+            return LinkBroken("it is not on the run's list", refused=peer.id in self._lives)  # gone, or not known yet
         if len(self._links) >= LINKS_MAX and not self._gives_way():
             return LinkBroken(f"there are {LINKS_MAX} links already")
         return None

@@ -46,7 +46,8 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class LinkDown:
-    """The link broke, or a dial failed. `refused`: nobody listens at its address, or another life of it does."""
+    """The link broke, or a dial failed. `refused`: nobody listens at its address, another life of it does, or it
+    may not take part any more."""
 
     peer: Peer
     refused: bool

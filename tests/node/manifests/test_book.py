@@ -207,8 +207,11 @@ def test_on_the_wire_who_is_not_listed_is_refused_until_it_shows_a_newer_list(au
             await there.meet(here)
             assert show(book, last) == ""
             assert (await there.next(LinkDown)).reason
+            down = await here.next(LinkDown)
+            assert (down.peer, down.refused) == (there.peer, True), "nobody waits for a lease until it is silent"
             here.transport.dial(there.peer)
-            assert (await here.next(LinkDown)).reason == "it is not on the run's list"
+            down = await here.next(LinkDown)
+            assert (down.reason, down.refused) == ("it is not on the run's list", True)
             nursery.cancel_scope.cancel()
 
     limited(main)
