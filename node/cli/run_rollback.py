@@ -153,4 +153,7 @@ def _tell(ordered: Manifest, status: SwarmStatus, proven: Proven | None, as_json
         f"the swarm has the order, revision {order.number} of {ordered.run.name}: back to step {order.step} or to the "
         "newest snapshots before it"
     )
-    click.echo(f"it is at step {status.step}: at least {undone} steps are lost; ftnode status shows where it went")
+    click.echo(
+        f"it is at step {status.step}: at least {undone} steps are lost where its disks have snapshots so old, and "
+        "else nothing changes; ftnode status shows which"
+    )

@@ -50,10 +50,11 @@ class Undoing:
                 f"{best.version.step}, and {lost} steps are undone"
             )
             out.append(GoOnFromDisks(number, best.version, len(best.kept), reason, order.number))
-        elif best is None and looked and s.now - memory.ordered[1] >= settings.restart_wait_seconds:
+        elif best is None and looked:
             why = f"no disk here has all stages of step {order.step} or of an earlier one"
             if not settings.snapshot_every:
                 why = "this run keeps no snapshots"
             self.trouble = f"the author's order to roll back to step {order.step} changes nothing: {why}"
-            out.note("rollback", self.trouble, step=str(order.step))
+            if s.now - memory.ordered[1] >= settings.restart_wait_seconds:
+                out.note("rollback", self.trouble, step=str(order.step))
         return out
