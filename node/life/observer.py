@@ -23,7 +23,7 @@ from ftnode.node.links.addresses import parse_peers
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.manifests.book import ManifestBook
 from ftnode.node.owner.join_options import JoinConfig
-from ftnode.node.watch.alarms import alarms, head_wanted
+from ftnode.node.watch.alarms import alarms, head_wanted, own_waiting
 from ftnode.node.watch.clock_news import ClockNews
 from ftnode.node.watch.credit_book import CreditBook
 from ftnode.node.watch.line_news import LineNews
@@ -128,7 +128,7 @@ class Observer:
     def _waits(self) -> str:
         """What this node waits for, that of which it can do something first."""
         picture = self._look()
-        return head_wanted(picture, self.no_head) or picture.waiting or self.trouble()
+        return head_wanted(picture, self.no_head) or own_waiting(picture) or self.trouble()
 
     async def meet(self) -> tuple[PeerRow, ...]:
         """The peers of a status, just asked who they are."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ftnode.protocol.wire.frames import clean_reason
 from ftnode.protocol.words.effects import Note
+from ftnode.protocol.words.types import Rung
 
 if TYPE_CHECKING:
     from ftnode.node.owner.terminal import Terminal
@@ -35,6 +36,9 @@ class Speaking:
     def __init__(self, as_json: bool, terminal: Terminal | None = None) -> None:
         self.as_json, self.terminal = as_json, terminal
         self.last_trouble = ""
+        self._learnt: set[str] = set()
+        """Stages that came from another holder since the holders were last others. A learner of fast steps fetches its
+        stage anew for each of them."""
         if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
             sys.stdout.reconfigure(errors="replace")  # a terminal that knows ASCII alone must not end the node
 
@@ -75,7 +79,15 @@ class Speaking:
         if note.kind == "directory":
             self.trouble(note.text)
             return
-        self.say(note.kind, note.text, **dict(note.fields))
+        fields = dict(note.fields)
+        if note.kind == "view":
+            self._learnt.clear()
+        if not self.as_json and note.kind == "rebuilt" and fields.get("rung") == Rung.REPLICA.value:
+            if fields.get("stages", "") in self._learnt:
+                log.info("%s: %s", note.kind, note.text)
+                return
+            self._learnt.add(fields.get("stages", ""))
+        self.say(note.kind, note.text, **fields)
 
     def trouble(self, reason: str) -> None:
         """The directory does not answer."""

@@ -44,6 +44,14 @@ def head_wanted(picture: Picture, why_not: str) -> str:
     return f"somebody to hold the head, which this node cannot: {why_not}"
 
 
+def own_waiting(picture: Picture) -> str:
+    """What our node waits for, in words. Who learns a stage does not look for one."""
+    learnt = [stage for stage, peer in picture.learners if peer == picture.me]
+    if not (picture.waiting and learnt) or picture.member or picture.over:
+        return picture.waiting
+    return f"{names_of(learnt)}, which it learns, to be its own"
+
+
 def what_would_be_lost(picture: Picture, stored: Mapping[int, int], now: float) -> str:
     """For a node that is about to leave: what its end at once would cost the run; empty where it costs nothing, and
     after the end of the run. `stored`: stage → step of the newest snapshot on this disk."""

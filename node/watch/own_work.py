@@ -61,10 +61,11 @@ class OwnWork:
 
     def look(self, picture: Picture, now: float) -> None:
         """Once a second, with what the core shows now. `now`: seconds of any clock that does not stand still."""
-        if self._looked is not None and picture.versions and now - self._looked <= GAP_SECONDS:
+        held = picture.versions.keys() & set(picture.mine)  # a learner has weights, and holds nothing
+        if self._looked is not None and held and now - self._looked <= GAP_SECONDS:
             self.held_seconds += now - self._looked
         self._looked = now
-        self.stages.update(picture.versions)
+        self.stages.update(held)
         if picture.view is None or not (newest := picture.history.newest_step):
             return
         self._began = newest if self._began is None else min(self._began, newest)

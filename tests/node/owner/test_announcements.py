@@ -51,6 +51,16 @@ def test_people_read_plain_words_for_kinds() -> None:
     assert [json.loads(line)["kind"] for line in said(True, *notes)] == ["stand", "announcement"]
 
 
+def test_a_stage_that_is_learnt_is_told_of_once_until_the_holders_are_others() -> None:
+    def here(step: int, stage: str = "1", rung: str = "replica") -> Note:
+        return Note("rebuilt", f"stage {stage} is here as of step {step}", (("stages", stage), ("rung", rung)))
+
+    notes = (here(6), here(7), here(9), here(9, "2"), here(9, rung="blend"), Note("view", "all others", ()), here(21))
+    shown = [line.split()[-1] for line in said(False, *notes)]
+    assert shown == ["6", "9", "9", "others", "21"]
+    assert len(said(True, *notes)) == len(notes), "programs read all of them"
+
+
 def test_json_is_one_object_a_line() -> None:
     (line,) = said(True, Note("refused", EVIL, (("peer", EVIL),)))
     assert "\x1b" not in line and json.loads(line)["peer"] == EVIL

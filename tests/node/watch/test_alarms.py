@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ftnode.node.watch.alarms import STEPS_ALARMED, alarms, head_wanted, only_here, what_would_be_lost
+from ftnode.node.watch.alarms import STEPS_ALARMED, alarms, head_wanted, only_here, own_waiting, what_would_be_lost
 from ftnode.protocol.chronicle import Chronicle, Rebuild
 from ftnode.protocol.liveness.liveness import SignsShown
 from ftnode.protocol.picture import Picture
@@ -76,6 +76,14 @@ def test_a_head_that_nobody_holds_and_this_node_cannot() -> None:
     why, vacant = "pass --data with the run's text", shown(((), (A,), (B,)))
     assert head_wanted(vacant, why) == f"somebody to hold the head, which this node cannot: {why}"
     assert head_wanted(vacant, "") == head_wanted(shown(), why) == head_wanted(vacant._replace(view=None), why) == ""
+
+
+def test_who_learns_a_stage_does_not_wait_for_one() -> None:
+    vacancy = "a stage that needs a holder"
+    stands_by = shown(((B,), (B,), (B,)), reports={A: replace(report(), waiting=vacancy)}, members=frozenset((B,)))
+    assert own_waiting(stands_by) == own_waiting(stands_by._replace(learners=((1, C),))) == vacancy
+    assert own_waiting(stands_by._replace(learners=((1, A),))) == "stage 1, which it learns, to be its own"
+    assert own_waiting(shown(learners=((1, A),), reports={A: replace(report(), waiting="")})) == ""
 
 
 def test_own_copies_go_with_us() -> None:

@@ -22,7 +22,8 @@ def shown(step: int, *stages: int) -> Picture:
     """A member's view of a run that has come so far, with these stages in its memory."""
     history = Chronicle()
     history.commit(Commit(step, 2.0, 1, 1.0, False, (), ()), 0.0)
-    return picture(history=history, versions={stage: version(step, Attempt(1, 1)) for stage in stages})
+    versions = {stage: version(step, Attempt(1, 1)) for stage in stages}
+    return picture(history=history, versions=versions, mine=stages)
 
 
 def test_a_visit_counts_when_its_step_is_committed_by_its_attempt() -> None:
@@ -71,6 +72,14 @@ def test_hours_count_while_it_holds_something_and_is_awake() -> None:
     for now, stages in ((0.0, ()), (1.0, (1,)), (2.0, (1, 2)), (3.0, ()), (4.0, (1,)), (3600.0, (1,)), (3601.0, (1,))):
         work.look(shown(1, *stages), now)
     assert work.held_seconds == 4.0 and work.stages == {1, 2}
+
+
+def test_what_it_learns_it_does_not_hold() -> None:
+    work = OwnWork()
+    for now, mine in ((0.0, ()), (1.0, ()), (2.0, (1,))):
+        work.look(shown(1, 1)._replace(mine=mine), now)
+        assert work.stages == {*mine}
+    assert work.held_seconds == 1.0
 
 
 def test_what_was_lost_and_came_back_here() -> None:
