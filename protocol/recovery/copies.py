@@ -20,7 +20,7 @@ from ftnode.protocol.words.effects import DropCopy, Keep, TakeCopy
 from ftnode.protocol.words.events import KeepFailed, Kept
 from ftnode.protocol.words.messages import Begin, Donor
 from ftnode.protocol.words.settings import Settings
-from ftnode.protocol.words.types import HEAD, Copied, Peer, Version, steps_of
+from ftnode.protocol.words.types import HEAD, Copied, Peer, Version, spoken_stage, steps_of
 from ftnode.protocol.words.view import View
 
 NO_SITES: Final[Mapping[Peer, str]] = MappingProxyType({})
@@ -133,7 +133,7 @@ class OwnCopies:
         out = Outcome()
         if self._pending.get(event.stage, (None, ""))[0] == event.version:
             del self._pending[event.stage]
-            out.note("copy", f"no new copy of stage {event.stage}: {event.reason}", stages=str(event.stage))
+            out.note("copy", f"no new copy of {spoken_stage(event.stage)}: {event.reason}", stages=str(event.stage))
         return out
 
     def forget(self, lineages: list[str] | None) -> Outcome:

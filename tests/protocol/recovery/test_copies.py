@@ -8,8 +8,8 @@ import pytest
 
 from ftnode.protocol.planning.keepers import keeping_stage
 from ftnode.protocol.recovery.copies import OwnCopies, keepers
-from ftnode.protocol.words.effects import DropCopy, Keep, TakeCopy
-from ftnode.protocol.words.events import Kept
+from ftnode.protocol.words.effects import DropCopy, Keep, Note, TakeCopy
+from ftnode.protocol.words.events import KeepFailed, Kept
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import HEAD, LentCopy, Peer, Version
 from ftnode.protocol.words.view import View
@@ -205,3 +205,10 @@ def test_a_copy_that_a_begin_told_of_before_it_was_whole_is_taken_at_once() -> N
     assert kept_at(copies, replace(newer, step=9), newer) == BASE.step, "it is on its way"
     assert [*copies.on_kept(Kept(0, newer, 9, 0.1))] == [TakeCopy(0)]
     assert copies.versions() == ((0, newer),)
+
+
+def test_a_copy_of_the_head_that_does_not_come_is_called_so() -> None:
+    copies = OwnCopies()
+    asked_for(copies, (0, B))
+    (note,) = copies.on_failed(KeepFailed(HEAD, BASE, "its donor is gone"))
+    assert isinstance(note, Note) and note.text == "no new copy of the head: its donor is gone"
