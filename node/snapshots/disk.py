@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from stat import S_ISDIR
 from typing import Final
 
 from ftnode.node.home.files import give, give_folder, sync_folder
@@ -107,9 +108,12 @@ class Disk:
             path.rmdir()
 
     def clear(self, folder: int) -> None:
-        """An open folder loses its files."""
+        """An open folder loses what is in it. We make no folders there, but a NAS puts its own everywhere (@eaDir)."""
         for name in sorted(os.listdir(folder)):
-            self.unlink(name, folder)
+            if _is_folder(name, folder):
+                shutil.rmtree(name, dir_fd=folder)
+            else:
+                self.unlink(name, folder)
 
     def unlink(self, name: str, folder: int) -> None:
         with suppress(FileNotFoundError):
@@ -170,6 +174,13 @@ def read_ahead(descriptor: int, offset: int, length: int) -> None:
         os.posix_fadvise(descriptor, offset + length, READ_AHEAD * length, os.POSIX_FADV_WILLNEED)
         if offset > length:
             os.posix_fadvise(descriptor, 0, offset, os.POSIX_FADV_DONTNEED)
+
+
+def _is_folder(name: str, folder: int) -> bool:
+    """Itself, and not what a link leads to. False when it is gone."""
+    with suppress(FileNotFoundError):
+        return S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    return False
 
 
 def _create(path: Path) -> int:

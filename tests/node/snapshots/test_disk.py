@@ -73,3 +73,16 @@ def test_a_file_system_that_knows_no_direct_writes(
     monkeypatch.setattr(os, "pwrite", refusing_write)
     found = written(tmp_path / "file", [(0, memoryview(content)), (len(content), memoryview(b"end"))])
     assert found == content + b"end"
+
+
+def test_a_folder_that_a_nas_has_put_into_a_draft_goes_with_it(tmp_path: Path) -> None:
+    """And what a link leads to stays."""
+    draft, other = tmp_path / "draft", tmp_path / "other"
+    (draft / "@eaDir" / "index").mkdir(parents=True)
+    (draft / "@eaDir" / "index" / "SYNO").write_bytes(b"x")
+    (draft / "index").write_bytes(b"ours")
+    other.mkdir()
+    (other / "kept").write_bytes(b"theirs")
+    (draft / "linked").symlink_to(other)
+    Disk().remove(draft)
+    assert not draft.exists() and (other / "kept").read_bytes() == b"theirs"
