@@ -73,6 +73,8 @@ class Parquet:
     def __init__(self, seen: Seen, field: str) -> None:
         self.seen, self.field = seen, field
         self._parquet = _extra("pyarrow.parquet", f"to read {seen.path}")
+        self._errors = (OSError, ValueError, import_module("pyarrow").ArrowException)
+        """What pyarrow raises; not all of its own are one of the others."""
         with seen.open() as file:
             opened = self._open(file)
             columns = opened.schema_arrow.names
@@ -87,8 +89,10 @@ class Parquet:
 
     def _open(self, file: Any) -> Any:
         try:
-            return self._parquet.ParquetFile(file)
-        except (OSError, ValueError) as error:  # pyarrow's own errors are either
+            opened = self._parquet.ParquetFile(file)
+            _ = opened.schema_arrow.names  # which a column of a type that it does not know makes fail
+            return opened
+        except self._errors as error:
             raise DataError(f"{self.seen.path} is no Parquet file: {str(error)[:200]}") from None
 
     def read(self, position: Position = (0,)) -> Iterator[Piece]:
@@ -110,7 +114,7 @@ class Parquet:
         try:
             for batch in opened.iter_batches(ROWS_AT_ONCE, row_groups=[group], columns=[self.field]):
                 yield from batch.column(0).to_pylist()
-        except (OSError, ValueError) as error:
+        except self._errors as error:
             raise DataError(f"cannot read {self.seen.path}: {str(error)[:200]}; it may be damaged") from None
 
 
@@ -189,6 +193,8 @@ def _field(record: Any, field: str, place: str) -> str:
     text = record.get(field)
     if isinstance(text, str):
         return text
+    if text is None and field in record:
+        return ""  # null is no document, as an empty text is none
     if field in record:
         raise DataError(f"{place}: field {field!r} is no text; pick another with --field")
     known = ", ".join(map(str, record))[:200]

@@ -217,6 +217,30 @@ def test_parquet_has_the_documents_of_its_column(tmp_path: Path) -> None:
         find_sources([str(tmp_path / "a.parquet")], "body")
 
 
+def test_a_null_is_no_document(tmp_path: Path) -> None:
+    texts = [words(str(n), 5) for n in range(59)]
+    lines = [json.dumps({"text": text}) for text in (*texts[:9], None, *texts[9:])]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    assert sum(made(tmp_path / "lines", tmp_path / "a.jsonl").documents.values()) == 59
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table({"text": [*texts[:9], None, *texts[9:]]}), tmp_path / "a.parquet")
+    assert sum(made(tmp_path / "rows", tmp_path / "a.parquet").documents.values()) == 59
+
+
+@pytest.mark.parametrize("where", ["schema_arrow", "iter_batches"])
+def test_what_pyarrow_cannot_do_is_told_of(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its ArrowNotImplementedError is no ValueError."""
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table({"text": ["a"]}), tmp_path / "a.parquet")
+
+    def fail(*_: object, **__: object) -> None:
+        raise pyarrow.ArrowNotImplementedError("no such encoding")
+
+    monkeypatch.setattr(parquet.ParquetFile, where, property(fail) if where == "schema_arrow" else fail)
+    with pytest.raises(DataError, match=r"a\.parquet.*no such encoding"):
+        made(tmp_path / "out", tmp_path / "a.parquet")
+
+
 class Streamed(list[dict[str, str]]):
     def skip(self, count: int) -> Streamed:
         return Streamed(self[count:])
