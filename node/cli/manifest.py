@@ -22,6 +22,7 @@ from ftnode.node.cli.options import (
     INPUT,
     OUTPUT_FILE,
     FiniteRange,
+    Once,
     WholeRange,
     home_option,
     json_option,
@@ -69,6 +70,7 @@ def part_option(_context: click.Context, _option: click.Parameter, typed: str) -
 @click.option("--preset", "start", default="tiny", show_default=True, help=f"One of {', '.join(PRESETS)}.")
 @click.option(
     "--data",
+    cls=Once,
     metavar="PATH",
     help="Text file, folder of them, or folder of token shards; default: Python's standard library.",
 )

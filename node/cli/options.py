@@ -6,7 +6,7 @@ import errno
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +21,21 @@ ERRORS = "cli_options"
 
 DEVICE = re.compile(r"cpu|cuda(:\d{1,2})?")
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Once(click.Option):
+    """An option with one value. Given twice it is refused: of any other option the last value counts."""
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        parser.add_option(obj=self, opts=self.opts, dest=self.name, action="append", nargs=1)
+
+    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> Any:
+        given = opts.get(self.name or "")
+        if isinstance(given, list):
+            if len(given) > 1:
+                raise click.BadParameter("given more than once, and takes one value", ctx, self)
+            opts = {**opts, self.name or "": given[0]}
+        return super().consume_value(ctx, opts)
 
 
 def warn(line: str) -> None:
