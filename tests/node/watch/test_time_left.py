@@ -45,3 +45,14 @@ def test_a_swarm_that_grows_is_believed_after_some_minutes() -> None:
     assert told is not None and told > 2000
     told = seconds_left(1000, [*slow, *fast])
     assert told is not None and told < 1100
+
+
+@pytest.mark.parametrize("usual", [0.5, 4.0, 30.0])
+@pytest.mark.parametrize("slow_steps", [8, 11, 16, 25, 40, 90, 300])
+def test_a_swarm_that_slows_down_is_believed_after_some_steps(usual: float, slow_steps: int) -> None:
+    """As when half of its volunteers have gone: those who were quick do not come back by themselves."""
+    chance = Random(2)
+    before = [usual * chance.uniform(0.8, 1.2) for _ in range(200)]
+    now = [2.75 * usual * chance.uniform(0.8, 1.2) for _ in range(slow_steps)]
+    told = seconds_left(1000, [*before, *now])
+    assert told == pytest.approx(2750 * usual, rel=0.15)
