@@ -35,6 +35,8 @@ ERRORS = "export_tokenizer"
 
 PAUSE_SECONDS: Final = 2.0
 BLOCK_SECONDS: Final = 60.0
+FILE_SECONDS: Final = 300.0
+"""For a whole file, of some MiB as a rule: a peer that sends each block at the last moment would take an hour."""
 HOLDERS_ASKED_MAX: Final = 16
 SEARCH_SECONDS_MIN: Final = 1.0
 
@@ -104,7 +106,8 @@ async def _read_file(dialer: Dialer, peer: PeerAddress, known: KnownTokenizer) -
         if not isinstance(answer, ShardReply) or answer.size > size_max:
             raise PeerError(f"an answer that is not the {known.missing} asked for")
         data = bytearray()
-        while len(data) < answer.size:
-            with trio.fail_after(BLOCK_SECONDS):
-                data += await read_exactly(stream, min(answer.size - len(data), BLOCK_BYTES))
+        with trio.fail_after(FILE_SECONDS):
+            while len(data) < answer.size:
+                with trio.fail_after(BLOCK_SECONDS):
+                    data += await read_exactly(stream, min(answer.size - len(data), BLOCK_BYTES))
         return bytes(data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,16 +17,18 @@ from ftnode.node.data.build import Built
 from ftnode.node.data.corpus import corpus_facts
 from ftnode.node.data.shard_lending import ShardLender
 from ftnode.node.data.shard_store import ShardStore
+from ftnode.node.data.shard_wire import ShardReply, hear
 from ftnode.node.export import tokenizer
 from ftnode.node.export.continuing import check_tokens
 from ftnode.node.export.tokenizer import fetch_tokenizer
 from ftnode.node.export.tokenizer_files import KnownTokenizer, byte_tokenizer, find_tokenizer, tokenizer_files
 from ftnode.node.home.files import json_bytes
+from ftnode.node.links.side_messages import say
 from ftnode.node.owner.join_options import shards_folder
 from ftnode.protocol.manifest.parse import Manifest
 from ftnode.protocol.words.errors import UserError
 from tests.node.data.corpora import shards, tokenizer_file, tokenizer_json
-from tests.node.export.exporting import NOW, Holder, Swarm, run, version
+from tests.node.export.exporting import NOW, Holder, Swarm, peer_id, run, version
 from tests.node.export.test_checkpoint import manifest
 
 SIZE = 400
@@ -210,6 +213,34 @@ def test_the_wrong_one_is_refused_with_the_index_of_the_members(tmp_path: Path, 
         known = find_tokenizer(made, str(other), tmp_path)
         with pytest.raises(UserError, match="is not the one that made the run's data"):
             await fetched(swarm(nursery, made, built, tmp_path, (0,)), known, [])
+
+    run(main)
+
+
+class Dripping:
+    """Lends a file a byte at a time, each in time."""
+
+    async def serve(self, _: str, stream: trio.SocketStream) -> None:
+        await hear(stream)
+        await say(stream, ShardReply(1_000_000))
+        with suppress(trio.BrokenResourceError):
+            while True:
+                await stream.send_all(b"x")
+                await trio.lowlevel.checkpoint()
+
+
+def test_one_that_never_ends_is_left_for_another(
+    tmp_path: Path, built: Built, made: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each block came within its time, and a file of 256 MiB could take four hours."""
+    monkeypatch.setattr(tokenizer, "FILE_SECONDS", 0.3)
+    monkeypatch.setattr(tokenizer, "BLOCK_BYTES", 1)
+
+    async def main(nursery: trio.Nursery) -> None:
+        found = swarm(nursery, made, built, tmp_path, (2,))
+        monkeypatch.setattr(found.holders[peer_id(1)], "lender", Dripping())
+        known = await fetched(found, find_tokenizer(made, None, tmp_path), [])
+        assert known.files["tokenizer.json"] == tokenizer_json(SIZE).encode()
 
     run(main)
 
