@@ -509,8 +509,8 @@ class Leader:
         for those who were at odds with one before, or went for it. We ourselves stay, without our stages."""
         spoilt, disputes, reason = self.memory.spoilt, self.memory.disputes, "its numbers spoilt two steps in a row"
         for suspects in spoilt.committed(step, skipped):
-            if not suspects.among <= s.members:
-                continue
+            if not suspects.among <= s.members or suspects.among & self.losses.gone.keys():
+                continue  # one of them has gone, and works on until somebody takes its place
             peer = disputes.choose(self.view, suspects)
             stages = self.view.stages_of(peer)
             before = peer in disputes.marked or peer.id in disputes.spoilers

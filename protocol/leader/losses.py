@@ -107,7 +107,7 @@ class Losses:
                 del self._inquiries[inquiry.peer]
                 if s.liveness.heard_since(inquiry.peer, inquiry.since):
                     out.note("void", f"{inquiry.peer} is alive: the leader hears it", peer=inquiry.peer.id)
-                else:
+                elif inquiry.peer not in self.gone:  # who is gone for something else is not back when it is heard
                     self.lose(s, out, inquiry.peer, f"{inquiry.kind}: {inquiry.detail}")
                     self._unheard[inquiry.peer] = s.now
         if self._inquiries:

@@ -168,6 +168,16 @@ def test_a_lost_peer_that_is_heard_again_stays_unless_a_view_without_it_is_propo
     assert set(lost.gone) == gone
 
 
+def test_who_is_lost_for_something_else_is_not_back_when_it_is_heard() -> None:
+    lost = losses()
+    lost.on_suspect(situation(liveness=alive()), C, suspect(B))
+    lost.lose(situation(), Outcome(), B, "it lies")
+    for voter in (A, C):
+        lost.on_poll_reply(situation(liveness=alive()), voter, reply(B, False))
+    lost.beat(situation(now=NOW + 1.0, liveness=alive(B, C, now=NOW + 1.0)))
+    assert lost.gone == {B: "it lies"}
+
+
 def test_voters_that_nobody_hears_do_not_choose_a_view() -> None:
     lost, s = losses(), situation(liveness=alive())
     for peer in (B, C):
