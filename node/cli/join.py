@@ -13,7 +13,6 @@ import click
 from ftnode.node.cli.limits import limits_options
 from ftnode.node.cli.options import (
     FiniteRange,
-    Once,
     WholeRange,
     check_metrics,
     compile_option,
@@ -81,7 +80,7 @@ def _voucher(_context: click.Context, _option: click.Parameter, given: str) -> s
 @click.option("--allow-unsigned", is_flag=True, help="Join a run whose manifest nobody has signed.")
 @click.option("--hold", type=WholeRange(1), help="Stages to hold at most; default: as many as fit into memory.")
 @click.option(
-    "--data", cls=Once, metavar="PATH",
+    "--data", metavar="PATH",
     help="Corpus, a text file or a folder of them, needed to hold the head; of token shards those that are here, or an "
     "http(s) address of their folder.",
 )  # fmt: skip

@@ -491,7 +491,9 @@ def test_it_is_started_again_for_as_long_as_the_node_lives(
     trio.run(main)
     waits = [record.args[1] for record in caplog.records if "starting it again" in record.msg]  # type: ignore[index]
     assert waits == [0.01, 0.02] + 6 * [0.04]
-    assert len(troubles) == 8 and all("its directory to be back" in told and "(exit status 3)" in told for told in troubles)
+    assert len(troubles) == 8 and all(
+        "its directory to be back" in told and "(exit status 3)" in told for told in troubles
+    )
 
 
 def test_a_life_of_some_minutes_ends_the_growth_of_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
