@@ -82,16 +82,14 @@ class Disputes:
     def expose(self, gone: Peer, accuser: Peer, now: float, lease_seconds: float) -> None:
         """It goes on the word of another one, for BARRED_LEASES, and for twice as long the next time."""
         words = self.exposed.setdefault(gone.id, {})
-        _, times = words.get(accuser.id, (0.0, 0))
-        words[accuser.id] = now + lease_seconds * BARRED_LEASES * 2.0 ** min(times, DOUBLINGS_MAX), times + 1
+        words[accuser.id] = _barred(words.get(accuser.id), now, lease_seconds * BARRED_LEASES)
         if len(self.exposed) > EXPOSED_MAX:
             del self.exposed[next(iter(self.exposed))]
 
     def spoils(self, gone: Peer, now: float, lease_seconds: float) -> None:
         """It goes for spoilt steps, for SPOILER_LEASES, and for twice as long the next time: where nobody else takes
         its place it would have it back at once, and spoil the next ones."""
-        _, times = self.spoilers.pop(gone.id, (0.0, 0))
-        self.spoilers[gone.id] = now + lease_seconds * SPOILER_LEASES * 2.0 ** min(times, DOUBLINGS_MAX), times + 1
+        self.spoilers[gone.id] = _barred(self.spoilers.pop(gone.id, None), now, lease_seconds * SPOILER_LEASES)
         if len(self.spoilers) > EXPOSED_MAX:
             del self.spoilers[next(iter(self.spoilers))]
 
@@ -101,6 +99,12 @@ class Disputes:
         words = self.exposed.get(peer.id, {})
         times = [*words.values(), self.spoilers.get(peer.id, (-inf, 0))]
         return inf if len(words) > 1 else max(until for until, _ in times)
+
+
+def _barred(before: tuple[float, int] | None, now: float, seconds: float) -> tuple[float, int]:
+    """Until when, and how often: for so long, and for twice as long each time that it was before."""
+    times = before[1] if before is not None else 0
+    return now + seconds * 2.0 ** min(times, DOUBLINGS_MAX), times + 1
 
 
 def most_at_odds(complaints: Collection[tuple[Peer, Peer]]) -> Suspects:

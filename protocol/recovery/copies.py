@@ -94,7 +94,7 @@ class OwnCopies:
         for stage in named:
             due = base.step % _every(stage, settings) == 0 or stage not in self.held
             group = view.holders[stage]
-            here = base in (self.held.get(stage), self._whole.get(stage, (None, ""))[0])
+            here = base == self.held.get(stage) or base in self._coming(stage)
             if not due or not group or s.me in group or stage in self._pending or here:
                 continue
             self._whole.pop(stage, None)
@@ -118,11 +118,14 @@ class OwnCopies:
     def _hear(self, out: Outcome, s: Situation, begin: Begin) -> None:
         """What all members know to be lent to us from now on is what we keep."""
         for copy in begin.lent:
-            coming = [found[copy.stage][0] for found in (self._pending, self._whole) if copy.stage in found]
-            if copy.keeper == s.me.id and copy.version in coming:
+            if copy.keeper == s.me.id and copy.version in self._coming(copy.stage):
                 self._told[copy.stage] = copy.version
         for stage in [stage for stage, (version, _) in self._whole.items() if version == self._told.get(stage)]:
             self._take(out, stage)
+
+    def _coming(self, stage: int) -> list[Version]:
+        """What is on its way, and what is whole and not taken."""
+        return [found[stage][0] for found in (self._pending, self._whole) if stage in found]
 
     def _take(self, out: Outcome, stage: int) -> None:
         self.held[stage], self._made_in[stage] = self._whole.pop(stage)
@@ -140,7 +143,7 @@ class OwnCopies:
         """Drop what these lineages made (None: everything): weights of two lineages never mix (rule 16)."""
         out, made = Outcome(), {stage: lineage for stage, (_, lineage) in self._pending.items()} | self._made_in
         for stage in sorted(made):
-            if lineages is None or made[stage] in lineages or stage in self._pending or stage in self._whole:
+            if lineages is None or made[stage] in lineages or self._coming(stage):
                 self._drop(out, stage)
         return out
 
