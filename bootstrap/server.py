@@ -118,7 +118,8 @@ async def _serve(identity: Identity, wishes: Wishes, say: Callable[[str], None])
     """Errors for the user are returned, since nurseries would wrap them."""
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, *heeded(signal.SIGHUP)) as signals:
         async with trio.open_nursery() as nursery:
-            note = RunningNote(wishes.home, lambda kind, line: in_service(say)(line))
+            heard = in_service(say)
+            note = RunningNote(wishes.home, lambda kind, line: heard(line))
             nursery.start_soon(Supervisor(os.environ).run, lambda: state_of(note.last))
             try:
                 p2pd = await P2pd.start(
@@ -139,7 +140,7 @@ async def _serve(identity: Identity, wishes: Wishes, say: Callable[[str], None])
                 await point.start(nursery)
                 for line in await point.lines():
                     say(line)
-                nursery.start_soon(tell_waits, lambda: point.status().waiting, lambda kind, line: in_service(say)(line))
+                nursery.start_soon(tell_waits, lambda: point.status().waiting, lambda kind, line: heard(line))
                 reason = await _until_asked(signals, p2pd.died)
                 failure = UserError(reason, 69) if reason else None
             except P2pdError as error:
@@ -149,7 +150,7 @@ async def _serve(identity: Identity, wishes: Wishes, say: Callable[[str], None])
             nursery.cancel_scope.cancel()
             if failure is not None:
                 return failure
-            in_service(say)("stopped; the run goes on without this meeting point")
+            heard("stopped; the run goes on without this meeting point")
     return None
 
 

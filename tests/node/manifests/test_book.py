@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import msgpack
 import pytest
@@ -29,7 +31,7 @@ from ftnode.protocol.words.errors import PeerError
 from ftnode.protocol.words.events import Directory, LinkDown
 from tests.node.directory.signers import presence
 from tests.node.directory.signers import signer as made_signer
-from tests.node.links.linked_node import limited, node
+from tests.node.links.linked_node import Node, limited, node
 
 ONE, TWO, THREE = (made_signer(number).peer.id for number in (1, 2, 3))
 
@@ -180,25 +182,42 @@ def test_what_is_kept_is_checked_when_it_is_read(
     assert saved(tmp_path / "node", book.manifest.run_id) is None
 
 
+class Refused(NamedTuple):
+    """`there` is not on the list by which `here` goes, and has been told so."""
+
+    here: Node
+    there: Node
+    book: ManifestBook
+    theirs: ManifestBook
+    spreading: Spreading
+
+
+@asynccontextmanager
+async def refused(tmp_path: Path, ours: str, theirs: str) -> AsyncIterator[Refused]:
+    book = ManifestBook(parse(ours), ours, tmp_path / "node", lambda manifest: here.transport.drop_unlisted())
+    others = ManifestBook(parse(theirs), theirs, tmp_path / "other", lambda manifest: None)
+    async with (
+        node(home_directory(str(tmp_path / "here")), book=book) as here,
+        node(tmp_path / "there", 2) as there,
+        trio.open_nursery() as nursery,
+    ):
+        await here.p2pd.serve(MANIFEST_PROTOCOL, manifest_handler(book))
+        spreading = Spreading(others, there.transport)
+        nursery.start_soon(spreading.run)
+        there.transport.know(here.peer.id, await here.signed())
+        there.transport.dial(here.peer)
+        assert not (await there.next(LinkDown)).refused, "it may be listed later"
+        yield Refused(here, there, book, others, spreading)
+        nursery.cancel_scope.cancel()
+
+
 def test_on_the_wire_who_is_not_listed_is_refused_until_it_shows_a_newer_list(author: Author, tmp_path: Path) -> None:
     """And who is listed no more is cut off."""
 
     async def main() -> None:
         name = peer_id_in(tmp_path / "there")
         older, newer, last = (author.text(*names, revision=n) for n, names in enumerate([(ONE,), (ONE, name), (ONE,)]))
-        book = ManifestBook(parse(older), older, tmp_path / "node", lambda manifest: here.transport.drop_unlisted())
-        theirs = ManifestBook(parse(newer), newer, tmp_path / "newcomer", lambda manifest: None)
-        async with (
-            node(home_directory(str(tmp_path / "here")), book=book) as here,
-            node(tmp_path / "there", 2) as there,
-            trio.open_nursery() as nursery,
-        ):
-            await here.p2pd.serve(MANIFEST_PROTOCOL, manifest_handler(book))
-            spreading = Spreading(theirs, there.transport)
-            nursery.start_soon(spreading.run)
-            there.transport.know(here.peer.id, await here.signed())
-            there.transport.dial(here.peer)
-            assert not (await there.next(LinkDown)).refused, "it may be listed later"
+        async with refused(tmp_path, older, newer) as (here, there, book, _, spreading):
             assert there.refusals == ["you are not on this run's list (revision 0); ask its author to add you"]
             spreading.show_to(here.peer.id)
             with trio.fail_after(10):
@@ -212,7 +231,6 @@ def test_on_the_wire_who_is_not_listed_is_refused_until_it_shows_a_newer_list(au
             here.transport.dial(there.peer)
             down = await here.next(LinkDown)
             assert (down.reason, down.refused) == ("it is not on the run's list", True)
-            nursery.cancel_scope.cancel()
 
     limited(main)
 
@@ -223,19 +241,7 @@ def test_on_the_wire_who_is_refused_by_a_newer_list_asks_for_it(author: Author, 
     async def main() -> None:
         name = peer_id_in(tmp_path / "there")
         older, newer = author.text(ONE, name, revision=1), author.text(ONE, revision=2)
-        book = ManifestBook(parse(newer), newer, tmp_path / "node", lambda manifest: None)
-        theirs = ManifestBook(parse(older), older, tmp_path / "removed", lambda manifest: None)
-        async with (
-            node(home_directory(str(tmp_path / "here")), book=book) as here,
-            node(tmp_path / "there", 2) as there,
-            trio.open_nursery() as nursery,
-        ):
-            await here.p2pd.serve(MANIFEST_PROTOCOL, manifest_handler(book))
-            spreading = Spreading(theirs, there.transport)
-            nursery.start_soon(spreading.run)
-            there.transport.know(here.peer.id, await here.signed())
-            there.transport.dial(here.peer)
-            assert not (await there.next(LinkDown)).refused
+        async with refused(tmp_path, newer, older) as (here, _, _, theirs, spreading):
             assert spreading.has_news_for(here.peer.id), "its list may be the older one"
             spreading.show_to(here.peer.id)
             assert not spreading.has_news_for(here.peer.id) and theirs.admits(name)
@@ -244,7 +250,6 @@ def test_on_the_wire_who_is_refused_by_a_newer_list_asks_for_it(author: Author, 
                 while theirs.admits(name):
                     await trio.lowlevel.checkpoint()
             assert theirs.text == newer
-            nursery.cancel_scope.cancel()
 
     limited(main)
 
