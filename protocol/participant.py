@@ -418,7 +418,7 @@ class Participant:
             case ev.InstallFailed():
                 self.carry_out(self.holder.on_install_failed(self.situation, event))
             case ev.Kept():
-                self.carry_out(self.holder.copies.on_kept(event))
+                self.carry_out(self.holder.on_kept(self.situation, event))
             case ev.KeepFailed():
                 self.carry_out(self.holder.copies.on_failed(event))
             case ev.Lent():

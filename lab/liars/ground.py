@@ -14,13 +14,15 @@ MICROBATCHES: Final = 8
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The head and `blocks` stages, each with so many `holders` at most. `hold`: stages of each volunteer at most.
-    `spare`: who stands by. `sole`: the liar is a stage's only holder."""
+    `spare`: who stands by. `sole`: the liar is a stage's only holder. `shadow_every`: steps between two shadows of each
+    stage, with another volunteer; 0: nobody keeps any."""
 
     blocks: int = 1
     holders: int = 3
     hold: int = 1
     spare: int = 0
     sole: bool = False
+    shadow_every: int = 0
 
     @property
     def volunteers(self) -> int:
@@ -36,6 +38,8 @@ GROUPS: Final = Layout()
 """The liar has two honest holders beside it."""
 ONE_EACH: Final = Layout(blocks=2, holders=1, sole=True)
 """The liar holds its stage alone, and nobody else may. Somebody new comes when it has gone."""
+WITH_SHADOW: Final = Layout(blocks=4, holders=1, sole=True, shadow_every=10)
+"""The same, with as many stages as shadows need: another volunteer keeps a copy of the liar's."""
 WITH_STANDBY: Final = Layout(blocks=2, holders=1, spare=1, sole=True)
 """The same, and somebody stands by."""
 WITH_ROOM: Final = Layout(blocks=2, holders=2, hold=2, sole=True)
@@ -90,4 +94,5 @@ class Ground:
             batch=replace(small.batch, microbatches=MICROBATCHES),
             pipeline=replace(small.pipeline, boundary=setting.boundary, sums=setting.sums),
             trust=Trust(checks=setting.checks),
+            recovery=replace(small.recovery, shadow_every=layout.shadow_every),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ftnode.lab.liars.ground import GROUPS, IN_A_ROW, ONE_EACH, WITH_ROOM, WITH_STANDBY, Layout
+from ftnode.lab.liars.ground import GROUPS, IN_A_ROW, ONE_EACH, WITH_ROOM, WITH_SHADOW, WITH_STANDBY, Layout
 
 FOR_STEPS: Final = 100
 """A full-time liar that is not found in so many steps counts as not found: the goal is 20."""
@@ -66,8 +66,11 @@ ALONE: Final = ("gradients-times1000", "gradients-turned", "gradients-noise", "g
 """What a stage's only holder does."""
 ALONE_WITH_ROOM: Final = ("gradients-turned", "activations-noise")
 """The same where somebody has room to hold the stage as well."""
+ALONE_WITH_SHADOW: Final = ("activations-noise", "activations-turned")
+"""The same where somebody keeps a copy of the stage."""
 WHERE: Final = {ONE_EACH: ("", ""), WITH_STANDBY: ("-with-standby", ", where somebody stands by"),
-                WITH_ROOM: ("-with-room", ", where a member has room")}  # fmt: skip
+                WITH_ROOM: ("-with-room", ", where a member has room"),
+                WITH_SHADOW: ("-with-shadow", ", of which another keeps a shadow")}  # fmt: skip
 
 
 def _numbers(what: str, virtual: str) -> tuple[Kind, ...]:
@@ -116,6 +119,7 @@ KINDS: Final = (
     *(_alone(told, ONE_EACH) for told in ALONE),
     _alone("activations-largest", WITH_STANDBY),
     *(_alone(told, WITH_ROOM) for told in ALONE_WITH_ROOM),
+    *(_alone(told, WITH_SHADOW) for told in ALONE_WITH_SHADOW),
 )  # fmt: skip
 """In the order of the page."""
 HONEST: Final = Kind("honest", "nobody lies")

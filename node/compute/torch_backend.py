@@ -60,6 +60,8 @@ Answer = dict[str, Any]
 Begun = Callable[[], Answer]
 """Waits for a task that a card has begun, and answers."""
 PlainAttempt = list[int]
+PlainVersion = tuple[int, str, PlainAttempt]
+"""Step, commit and attempt."""
 Activation = tuple[Tensor, Tensor | None]
 """Numbers [B, T, S], and in a model with a subspace the tokens [B, T]."""
 PlainLayers = dict[str, Any]
@@ -105,6 +107,8 @@ class TorchStages:
         self._installs: dict[int, _Install] = {}
         self._lent_weights: dict[int, dict[int, Tensor]] = {}
         """By stage that was made of others, the weights [n] of each of these, in the host's memory."""
+        self._lent_copies: dict[int, Tensor] = {}
+        """By stage, the weights [n] that a copy of it has, until a visit was done again on them; as those."""
         self._group = GroupGradients(gradients, self._pinned(gradients), self.optimiser)
         self._apart: dict[int, tuple[tuple[object, ...], Apart]] = {}
         """By stage, what visits of others give to its gradient: attempt and whose, and what."""
@@ -295,25 +299,48 @@ class TorchStages:
     def recount(
         self, stage: int, step: int, attempt: PlainAttempt, microbatch: int, visit: int, of: list[Any],
         input: int | None, gradient: int | None, onward: Sequence[int] = (), passed_on: int | None = None,
-        handed_back: int | None = None, lent: int | None = None,
+        handed_back: int | None = None, lent: int | None = None, copy: PlainVersion | None = None,
     ) -> Answer:  # fmt: skip
         """Visits of another holder of these stages, forward and backward, apart from our own. `value`: how far what it
         passed on and handed back is from what we make, at most; 0 where neither is here. `lent`: the visit is of this
-        stage, on the weights that were lent of it when `stage` was made; 0 where these are not here, or do not fit."""
+        stage, on the weights that were lent of it when `stage` was made; 0 where these are not here, or do not fit.
+        `copy`: of `stage`, on the copy of that version that `copy_chunk` has brought, which is dropped then."""
         visits = step, attempt, microbatch, visit, of, input, gradient, passed_on, handed_back
-        if lent is None:
+        if copy is None and lent is None:
             return self._recounted([self._held(each) for each in (stage, *onward)], *visits)
-        made, found = self._lent_weights.get(stage, {}).get(lent), self._done()
-        if made is None:
+        if copy is not None:
+            whose, made = stage, self._lent_copies.pop(stage, None)
+        else:
+            assert lent is not None
+            whose, made = lent, self._lent_weights.get(stage, {}).get(lent)
+        version = self._held(stage).version if copy is None else _version(copy)
+        found = self._done()
+        if made is None or version is None:
             return found
         try:
-            found = self._recounted([self._stage_of(lent, made, self._held(stage))], *visits)
+            found = self._recounted([self._stage_of(whose, made, version)], *visits)
         except (RuntimeError, MemoryError) as error:  # it is beside our stages, and costs none of them
             if not self.out_of_memory(error):
                 raise
         finally:
-            self._apart.pop(lent, None)
+            self._apart.pop(whose, None)
         return found
+
+    def copy_chunk(self, stage: int, index: int, slot: int, length: int, encoding: str) -> Answer:
+        """Chunk `index` of a copy of a stage's weights, one after the other from 0 on."""
+        if not index:
+            self._lent_copies[stage] = torch.zeros_like(self._new_stage(stage).weights, device="cpu")
+        weights = self._lent_copies.get(stage)
+        if weights is None:
+            raise Misuse(f"chunk {index} of a copy that has not begun", stage)
+        chunk = weights[index * self.config.chunk_numbers :][: self.config.chunk_numbers]
+        if length != encoded_bytes(chunk.numel(), encoding, self.config.number_bytes):
+            raise Misuse(f"a chunk of {length} bytes", stage)
+        content = self.slots.view(slot)[:length]
+        raw = encoding == "raw"
+        chunk.copy_(torch.frombuffer(content, dtype=weights.dtype) if raw
+                    else decode(content, encoding, chunk.numel(), weights.dtype))  # fmt: skip
+        return {}
 
     def _recounted(
         self, several: Sequence[Stage], step: int, attempt: PlainAttempt, microbatch: int, visit: int, of: list[Any],
@@ -342,12 +369,11 @@ class TorchStages:
                     held.forget_saved(_key(attempt, microbatch, visit + number))
         return self._done(value=away)
 
-    def _stage_of(self, lent: int, weights: Tensor, beside: Stage) -> Stage:
+    def _stage_of(self, lent: int, weights: Tensor, version: StageVersion) -> Stage:
         """For as long as it is needed, with the weights [n] that were lent."""
         made = self._new_stage(lent)
         state_of(made, "weights").copy_(weights)
-        assert beside.version is not None
-        made.become(beside.version, 0, 1.0, 0.0)
+        made.become(version, 0, 1.0, 0.0)
         return made
 
     def _forward_again(
@@ -724,6 +750,11 @@ def _away(said: Activation, right: Activation) -> float:
         return DISTANCE_MAX
     x, y = said[0].float().flatten(), right[0].float().flatten()
     return relative(float(torch.linalg.vector_norm(x - y)), float(torch.linalg.vector_norm(y)))
+
+
+def _version(plain: PlainVersion) -> StageVersion:
+    step, commit, attempt = plain
+    return StageVersion(step, commit, _attempt(attempt))
 
 
 def _attempt(plain: PlainAttempt) -> tuple[int, int]:

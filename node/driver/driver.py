@@ -16,6 +16,7 @@ import trio
 
 from ftnode.node.compute.group import ComputeGroup
 from ftnode.node.compute.orders import apply_fields
+from ftnode.node.driver.copy_trials import CopyTrials
 from ftnode.node.driver.core_clock import CoreClock
 from ftnode.node.driver.tasks import TaskRunner
 from ftnode.node.driver.trace import TraceWriter
@@ -86,6 +87,7 @@ class Driver:
         self.on_liar: Callable[[str], None] = lambda peer_id: None
         """Called when we lead and a peer that others vouched for goes as a liar."""
         self.copies, self.clock = CopyStore(), CoreClock()
+        self.copy_trials = CopyTrials(arena, compute, self.copies, self.deliver)
         self._events: deque[ev.Event] = deque()
         self._arrived = trio.Event()
         self._installs: UnderWay[Installing] = UnderWay()
@@ -227,7 +229,7 @@ class Driver:
             case fx.Send():
                 self._send(effect)
             case fx.Compute(task):
-                self.tasks.start(task)
+                self._compute(task)
             case fx.Release(handles):
                 for handle in handles:
                     self.arena.release(handle)
@@ -285,6 +287,13 @@ class Driver:
                 self.ask_manifest(peer.id)
             case fx.Stop(reason):
                 self._stopped = reason
+
+    def _compute(self, task: fx.Task) -> None:
+        if isinstance(task, fx.Recount) and task.copy is not None:
+            assert self._nursery is not None
+            self.copy_trials.start(task, self._nursery)
+        else:
+            self.tasks.start(task)
 
     def _send(self, effect: fx.Send) -> None:
         """A message may be lost on its way, and one that does not fit a frame is: others' words are in it, and must not

@@ -269,6 +269,7 @@ class Node:
         """Token shards, and the model that the run begins with: fetched where they are needed, and lent."""
         assert self.driver.installer is not None
         self.driver.installer.first = self.first
+        self.driver.copy_trials.whole_models = self.first is None or not self.first.frozen
         parts = [part for part in (self.shards, self.first) if part is not None]
         if not parts:
             return

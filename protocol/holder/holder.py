@@ -10,6 +10,7 @@ from ftnode.protocol.holder.watching import Watching
 from ftnode.protocol.liveness.deadlines import Deadlines
 from ftnode.protocol.liveness.moves import Moves
 from ftnode.protocol.recovery.copies import OwnCopies
+from ftnode.protocol.recovery.copy_trials import CopyTrials
 from ftnode.protocol.recovery.disk_versions import OwnDisk
 from ftnode.protocol.recovery.donor_trials import DonorTrials
 from ftnode.protocol.recovery.held_weights import HeldWeights
@@ -27,8 +28,17 @@ from ftnode.protocol.step.early_tensors import EarlyTensors
 from ftnode.protocol.step.line_pace import LinePace
 from ftnode.protocol.step.patience import most_tasks
 from ftnode.protocol.step.task_order import LiveActivations, Pace
-from ftnode.protocol.words.effects import Apply, Discard, Effect, Forget, PublishView, Release, RestartCompute
-from ftnode.protocol.words.events import ComputeReady, Done, Installed, InstallFailed, StageLost, SumOwed
+from ftnode.protocol.words.effects import (
+    Apply,
+    Discard,
+    Effect,
+    Forget,
+    PublishView,
+    Recount,
+    Release,
+    RestartCompute,
+)
+from ftnode.protocol.words.events import ComputeReady, Done, Installed, InstallFailed, Kept, StageLost, SumOwed
 from ftnode.protocol.words.messages import (
     NOT_LENT,
     Answer,
@@ -92,7 +102,7 @@ class Holder:
         self._early = EarlyTensors(2 * settings.window)
         self._early_shares: dict[tuple[Peer, int], Share] = {}
         """The newest that came before their Begin, of each (holder, stage)."""
-        self.copies, self.lent = OwnCopies(), LentCopies()
+        self.copies, self.lent, self.copy_trials = OwnCopies(), LentCopies(), CopyTrials()
         self.disk, self.rolls = OwnDisk(), OwnRolls()
         self._ordered = 0, 0.0
         """Number of the author's newest order to roll back, and since when we know it."""
@@ -147,7 +157,7 @@ class Holder:
     @property
     def tensors(self) -> int:
         """How many boundary tensors are here: of the attempt in work, and early ones."""
-        return len(self._early) + (self.work.tensors if self.work is not None else 0)
+        return len(self._early) + len(self.copy_trials) + (self.work.tensors if self.work is not None else 0)
 
     def pace_of(self, stage: int) -> float:
         """Seconds that a microbatch takes here, as StageReport.pace; 0 while nothing is known."""
@@ -246,6 +256,7 @@ class Holder:
         self.trials.on_view(view)
         self.trials.keep_only(self.learning)
         self.donor_trials.keep_only(s.mine)
+        out.extend(self.copy_trials.on_view(s, self.copies))
         if s.mine and not was and not took_part:  # what we did as a learner may be long over
             self._stop_work(s, out)
         if not (s.member or self.learning) or (set(was) - set(s.mine) and not self._handed_over(s, was)):
@@ -423,6 +434,7 @@ class Holder:
                 self.work.give_up("its work on this attempt was dropped")
         self.work.installed(self._usable(s, begin.base))
         out.extend(self.copies.on_begin(s, begin))
+        out.extend(self.copy_trials.begin(s, begin, self.copies, self.doubts))
         for sender, boundary, handle, relay in self._early.take():
             out.extend(self.on_boundary(s, sender, boundary, handle, relay))
         early, self._early_shares = self._early_shares, {}
@@ -575,6 +587,8 @@ class Holder:
         now_at = (number, begin.attempt if begin is not None else Attempt(-1, 0))
         begun = begin is not None and begin.view == number
         if begun and (boundary.view, boundary.attempt) == now_at and self.work is not None:
+            if self.copy_trials.wants(sender, boundary) and not self.work.wants_to_see(sender, boundary):
+                return [*self.copy_trials.show(boundary, handle)]
             return self.work.on_boundary(sender, boundary, handle, relay)
         if not s.member:
             return [Release((handle,))]
@@ -603,6 +617,9 @@ class Holder:
         """Whom we check says what it was given."""
         out = Outcome()
         if self.work is not None and s.of_view(given.lineage, given.view) and sender in s.members:
+            ended, proof = self.copy_trials.on_given(s, sender, given)
+            out.extend(ended)
+            out.extend(self.work.convict_of_tensor(proof) if proof else ())
             out.extend(self.work.on_given(sender, given))
             self._look_at_trial(s, out, self.work)
         return out
@@ -628,6 +645,10 @@ class Holder:
         return self.work.on_stored(sender, stored, s.now) if self.work is not None else []
 
     def on_done(self, s: Situation, done: Done) -> Outcome:
+        if isinstance(done.task, Recount) and done.task.copy is not None:
+            out = self.copy_trials.on_done(s, done)
+            self._say_what_is_refuted(s, out)
+            return out.extended(self.copy_trials.go_on(s, self.work, self.copies))
         self._task_since = s.now
         if self.work is None or s.view is None or done.task.attempt != self.work.begin.attempt:
             return Outcome([Release((done.output,))] if done.output is not None else [])
@@ -636,6 +657,8 @@ class Holder:
         self._look_at_parts(out, done)
         out.extend(self._watching.on_done(s, self.work, done))
         self._look_at_trial(s, out, self.work)
+        out.extend(self.copy_trials.met(s, done))
+        out.extend(self.copy_trials.go_on(s, self.work, self.copies))
         return out.extended(self._held_begin(s))
 
     def _look_at_parts(self, out: Outcome, done: Done) -> None:
@@ -663,7 +686,8 @@ class Holder:
             work.lose(stage)
             self._forget(out, stage)
         if refuted and s.member and (refuted[0], work.trial.of) in self.trials.refuted:
-            out.send(s.view.leader, work.accuse(work.trial, refuted[0]))
+            trial = work.trial
+            out.send(s.view.leader, work.accuse(refuted[0], trial.of, trial.refuted, trial.distance))
         given_up = tuple(stage for stage in refuted if stage in self.trials.refused)
         if given_up:
             self.learning = tuple(stage for stage in self.learning if stage not in given_up)
@@ -685,6 +709,17 @@ class Holder:
         self._forget(out, trial.rebuilt)
         reason = f"{NOT_LENT}: {donor.peer} lent other weights of stage {donor.stage} for it"
         out.extend(self.departure.give_up(s, (trial.rebuilt,), reason))
+
+    def on_kept(self, s: Situation, event: Kept) -> Outcome:
+        """A copy is whole."""
+        out = self.copies.on_kept(event)
+        return out.extended(self.copy_trials.go_on(s, self.work, self.copies))
+
+    def _say_what_is_refuted(self, s: Situation, out: Outcome) -> None:
+        """Of a stage's only holder, to the leader (rule 53)."""
+        refuted, work = self.copy_trials.refuted, self.work
+        if refuted is not None and work is not None and s.view is not None and work.view == s.view:
+            out.send(s.view.leader, work.accuse(refuted.stage, refuted.holder, refuted.reason, refuted.distance))
 
     def _has_done(self, s: Situation) -> None:
         self.done += 1
@@ -774,6 +809,7 @@ class Holder:
         self.weights.lose_all()
         self.completed.drop()
         self.installs.lost()
+        out.extend(self.copy_trials.drop())
         _release(out, self._early.drop(None))
         self._keep_told(s)
         if self.work is not None:
@@ -820,6 +856,8 @@ class Holder:
             self._say_ready(s, view, out, work)
         out.extend(work.beat(s.now, s.liveness.up))
         self._look_at_trial(s, out, work)
+        self._say_what_is_refuted(s, out)
+        out.extend(self.copy_trials.go_on(s, work, self.copies))
         self._say_waits(s, view, out, work)
         begin = work.begin  # weights that are fetched may fill a line for long
         least = settings.stall_seconds if begin.installs or begin.learners else settings.lease_seconds

@@ -1,7 +1,8 @@
 """What a holder sees of the tensors that others pass on to it, and whom it tells what looks unusual (rule 42).
 
 It holds another stage than the maker, mostly, and could not do that one's visits again. So the other holders of the
-maker's stage hear of it, and check that one in the next step. Nobody is accused, and each is heard only so often.
+maker's stage hear of it, and check that one in the next step, and whoever keeps a shadow of it tries the next copy.
+Nobody is accused, and each is heard only so often.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from ftnode.protocol.step.attempt import StepWork
 from ftnode.protocol.step.boundary_norms import BoundaryNorms, Source
 from ftnode.protocol.step.doubts import BUDGET_A_STEP, BUDGET_MAX, Budget, Doubt, Doubts, bound
 from ftnode.protocol.step.routes import neighbours
+from ftnode.protocol.step.showing import keepers_in
 from ftnode.protocol.words.effects import Backward, Forward
 from ftnode.protocol.words.events import Done
 from ftnode.protocol.words.messages import Begin, Doubted
@@ -44,18 +46,22 @@ class Watching:
             return out
         reason = self._norms.see(source, done.received, done.way)
         if reason:
-            self._doubt(s, s.view, out, source, Doubt(source.maker, task.stage, task.step, reason), done)
+            self._doubt(s, s.view, out, source, Doubt(source.maker, task.stage, task.step, reason), done, work)
         return out
 
-    def _doubt(self, s: Situation, view: View, out: Outcome, source: Source, doubt: Doubt, done: Done) -> None:
-        group, peer = view.holders[source.stage], doubt.peer
-        if self._doubts.notice(doubt, s.me in group):
+    def _doubt(
+        self, s: Situation, view: View, out: Outcome, source: Source, doubt: Doubt, done: Done, work: StepWork
+    ) -> None:  # fmt: skip
+        """Who may do its visits again hears of it: its group, and who keeps a copy of the stage (rule 53)."""
+        peer = doubt.peer
+        able = {*view.holders[source.stage], *keepers_in(work.begin, source.stage)} - {peer}
+        if self._doubts.notice(doubt, s.me in able):
             about = f"what {peer} gave to stage {doubt.stage} in step {doubt.step} is {doubt.reason}"
             out.note("doubt", about, peer=peer.id, stage=str(doubt.stage), step=str(doubt.step))
         if self._told.get(peer) == doubt.step:
             return
         self._telling.grow(doubt.step, BUDGET_A_STEP, BUDGET_MAX)
-        others = [other for other in group if other not in (s.me, peer)]
+        others = sorted(able - {s.me})
         if not others or not self._telling.spend():
             return
         self._told[peer] = doubt.step
@@ -69,7 +75,7 @@ class Watching:
         if view is None or begin is None or not s.settings.checks or not s.of_view(doubted.lineage, doubted.view):
             return out
         group = view.holders[doubted.stage]
-        if s.me not in group or peer not in group or peer in (s.me, sender):
+        if s.me not in (*group, *keepers_in(begin, doubted.stage)) or peer not in group or peer in (s.me, sender):
             return out
         if sender not in neighbours(view, doubted.stage, s.settings.swap):
             return out

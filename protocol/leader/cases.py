@@ -88,12 +88,13 @@ class Cases:
         asked = any(case.about.attempt == attempt for case in self._open.values())
         return asked or any(said.attempt == attempt for said in self._unshown.values())
 
-    def accuse(self, s: Situation, out: Outcome, sender: Peer, poisoned: Poisoned, begin: Begin, learns: bool) -> bool:
-        """One of a group has done again what another did; or, where it `learns` the stage, was lent other weights than
-        the other works with (rule 48). False where a step is tried again for it: a newcomer says it of an older
-        member, and nobody else can see it; or both are not there (any more)."""
+    def accuse(self, s: Situation, out: Outcome, sender: Peer, poisoned: Poisoned, begin: Begin, outside: bool) -> bool:
+        """One of a group has done again what another did; or one from `outside`, that learns the stage (rule 48) or
+        keeps a copy of it (rule 53), was lent other weights than the other works with. False where a step is tried
+        again for it: a newcomer says it of an older member, and nobody else can see it; or both are not there (any
+        more)."""
         accused, group, new = poisoned.giver, self.view.holders[poisoned.stage], s.new(s.members)
-        if learns:
+        if outside:
             if accused not in group or sender in new:
                 return True
             group = (*group, sender)
@@ -112,7 +113,7 @@ class Cases:
         if poisoned.hides:
             self._accuse_of_hiding(s, out, sender, accused, poisoned, begin, new)
             return True
-        vain = learns or self._in_vain.get((sender, accused)) == Judge.of(sender, poisoned, accused)
+        vain = outside or self._in_vain.get((sender, accused)) == Judge.of(sender, poisoned, accused)
         judges = [] if vain else self._judges(s, sender, accused, poisoned.stage, begin, new)
         if judges:
             self._ask(s, out, Judge.of(sender, poisoned, accused), poisoned, judges)

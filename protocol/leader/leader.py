@@ -546,8 +546,10 @@ class Leader:
 
     def _accuse(self, s: Situation, out: Outcome, sender: Peer, poisoned: Poisoned, begin: Begin) -> bool:
         group = self.view.holders[poisoned.stage]
-        learns = sender not in group and (poisoned.stage, sender) in self.learners.named()
-        return self.cases.accuse(s, out, sender, poisoned, begin, learns)
+        place = poisoned.stage, sender
+        keeps = len(group) == 1 and place in begin.keepers
+        outside = sender not in group and (keeps or place in self.learners.named())
+        return self.cases.accuse(s, out, sender, poisoned, begin, outside)
 
     def on_verdict(self, s: Situation, sender: Peer, verdict: Verdict) -> Outcome:
         out = self.cases.on_verdict(s, sender, verdict)

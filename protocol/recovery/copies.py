@@ -75,6 +75,14 @@ class OwnCopies:
         """Each, for heartbeats."""
         return tuple(Copied(stage, step, self.fetched.get(stage, 0)) for stage, step in steps_of(self.versions()))
 
+    def comes(self, stage: int) -> Version | None:
+        """What is on its way."""
+        return self._pending.get(stage, (None, ""))[0]
+
+    def has(self, stage: int, version: Version) -> bool:
+        """It is whole, and here, whether a Begin has told of it or not."""
+        return version in (self.held.get(stage), self._whole.get(stage, (None, ""))[0])
+
     def on_begin(self, s: Situation, begin: Begin) -> Outcome:
         """The weights of `begin.base` are there to be copied until the next commit. A member drops what others keep
         now, but not while the stage comes back from copies; a peer that is out of the view may come back to it."""
@@ -83,7 +91,7 @@ class OwnCopies:
         if view is None or base.step == 0 or not begin.training:
             return out
         self.named = frozenset((stage, peer.id) for stage, peer in begin.keepers)
-        named = [stage for stage, peer in begin.keepers if peer == s.me and _every(stage, settings)]
+        named = [stage for stage, peer in begin.keepers if peer == s.me and every(stage, settings)]
         wanted = {*named, *s.mine, *(plan.stage for plan in begin.installs)}
         others = (self.held.keys() | self._pending.keys()) - wanted if s.member else ()
         for stage in sorted(others):
@@ -92,7 +100,7 @@ class OwnCopies:
             if s.own.versions.get(stage) == base:
                 self._drop(out, stage)
         for stage in named:
-            due = base.step % _every(stage, settings) == 0 or stage not in self.held
+            due = base.step % every(stage, settings) == 0 or stage not in self.held
             group = view.holders[stage]
             here = base == self.held.get(stage) or base in self._coming(stage)
             if not due or not group or s.me in group or stage in self._pending or here:
@@ -156,6 +164,6 @@ class OwnCopies:
         out.append(DropCopy(stage))
 
 
-def _every(stage: int, settings: Settings) -> int:
+def every(stage: int, settings: Settings) -> int:
     """So many commits lie between two copies of the stage; 0: nobody keeps any."""
     return settings.head_every if stage == HEAD else settings.shadow_every

@@ -375,9 +375,9 @@ class StepWork:
         """This attempt cannot be finished here; the leader is told (rule 25)."""
         self.poison = self._poisoned(reason, stage, microbatch, giver, distance)
 
-    def accuse(self, trial: Check, stage: int) -> Poisoned:
+    def accuse(self, stage: int, holder: Peer, reason: str, distance: float) -> Poisoned:
         """What the leader is told of who lent us other weights of the stage than it works with."""
-        return self._poisoned(trial.refuted, stage, -1, trial.of, trial.distance)
+        return self._poisoned(reason, stage, -1, holder, distance)
 
     def _poisoned(self, reason: str, stage: int, microbatch: int, giver: Peer | None, distance: float) -> Poisoned:
         begin = self.begin
@@ -638,9 +638,12 @@ class StepWork:
     def _deceived(self, check: Check, proof: tuple[SealedTensor, ...]) -> list[Effect]:
         """Somebody showed us another tensor than it gave."""
         one, check.deceived = proof[0], True
-        reason = f"it has signed two different tensors of microbatch {one.microbatch} for visit {one.visit}"
-        ended = self._stop_checking(f"{one.maker} shows another tensor than it gave: {reason}")
-        return [*ended, *self._convict(proof, reason)]
+        ended = self._stop_checking(f"{one.maker} shows another tensor than it gave: {_signed_two(one)}")
+        return [*ended, *self.convict_of_tensor(proof)]
+
+    def convict_of_tensor(self, proof: tuple[SealedTensor, ...]) -> list[Effect]:
+        """All may see that one peer signed both, of one place of this attempt."""
+        return self._convict(proof, _signed_two(proof[0]))
 
     def _convict(self, proof: tuple[SealedTensor, ...], reason: str) -> list[Effect]:
         """All may see that one peer signed both."""
@@ -656,6 +659,11 @@ class StepWork:
         about = f"the check of {self._check.of} in step {self.begin.step} ends: {why}"
         told = [] if self._check.judge is None else [self._verdict(self._check.judge, guilty, why)]
         return [*_release(self._check.give_up()), Note("check", about, (("peer", self._check.of.id),)), *told]
+
+    def wants_to_see(self, sender: Peer, boundary: Boundary) -> bool:
+        """A tensor that is not for us: one that we asked for."""
+        wanted = self._check is not None and self._check.wants(sender, boundary)
+        return wanted or self._errands.wants(sender, boundary) or self.me in boundary.path[boundary.visit :][:1]
 
     def _on_shown(self, sender: Peer, boundary: Boundary, handle: Handle) -> list[Effect]:
         """A tensor that is not for us: one that we asked for."""
@@ -888,6 +896,10 @@ class StepWork:
         self._scores.clear()
         unread = self._holds.let_go(READ, [key for key in dropped if key not in running])
         return _release(unread + self.outbox.drop(lambda kept: kept.boundary.microbatch in mine))
+
+
+def _signed_two(one: SealedTensor) -> str:
+    return f"it has signed two different tensors of microbatch {one.microbatch} for visit {one.visit}"
 
 
 def _release(handles: tuple[Handle, ...]) -> list[Effect]:

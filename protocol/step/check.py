@@ -25,7 +25,7 @@ from ftnode.protocol.step.tensor_holds import CHECK, RESEND, SEEN, Holds, Tensor
 from ftnode.protocol.words.effects import Effect, Recount, Send, Task, Weigh
 from ftnode.protocol.words.messages import Begin, Boundary, Judge, SealedTensor, Show, WasGiven
 from ftnode.protocol.words.settings import Settings
-from ftnode.protocol.words.types import Direction, Handle, Peer
+from ftnode.protocol.words.types import Direction, Handle, Peer, Version
 from ftnode.protocol.words.view import View
 
 AT_ONCE = 2
@@ -47,8 +47,9 @@ class Block(NamedTuple):
 class Lot(NamedTuple):
     """Whom we check in a step. `share`: of its visits; 1.0: all, and what they gave to the sum. `key`: which. `learnt`:
     stages whose weights it lent us, which are tried on a few of its visits in a row (rule 48); else none. `outputs`:
-    what it passed on is compared. `rebuilt`: they were lent to make this stage of them; -1: to be learnt. `judge`: what
-    our leader wants to know (rule 50); else nobody is told of it."""
+    what it passed on is compared. `rebuilt`: they were lent to make this stage of them; -1: to be learnt. `copy`: they
+    are those of the copy of this version that we keep (rule 53). `judge`: what our leader wants to know (rule 50); else
+    nobody is told of it."""
 
     of: Peer
     share: float
@@ -57,6 +58,7 @@ class Lot(NamedTuple):
     outputs: bool = True
     rebuilt: int = -1
     judge: Judge | None = None
+    copy: Version | None = None
 
     @property
     def whole(self) -> bool:
@@ -119,7 +121,7 @@ class Check:
 
     def __init__(self, me: Peer, lot: Lot, view: View, begin: Begin, settings: Settings, holds: Holds) -> None:
         self.me, self.of, self.view, self.begin, self.settings = me, lot.of, view, begin, settings
-        self.trial, self.rebuilt = bool(lot.learnt), lot.rebuilt
+        self.trial, self.rebuilt, self._copy = bool(lot.learnt), lot.rebuilt, lot.copy
         self.stages = shown_of(view, lot.learnt or view.stages_of(me), lot.of, settings)
         self.refuted, self.distance = "", 0.0
         """Of a trial: how what the peer passed on differs from what its visits give, and how far."""
@@ -277,7 +279,7 @@ class Check:
         it knows what others show."""
         if self.finding is not None:
             return [self._question] if self._question is not None else []
-        if self.rebuilt < 0:
+        if self.rebuilt < 0 and self._copy is None:
             return []
         return [
             Send(peer, self._asking(key, RESEND), None)
@@ -299,16 +301,26 @@ class Check:
         that; where we agree with it, who accused it, whether it was shown that. None: nobody showed anything."""
         task = finding.task
         block = Block(task.microbatch, task.visit, task.visits[-1]) if isinstance(task, Recount) else None
-        named = self.shown.named(None if block is None or finding.agrees else self._inputs(block))
-        if not named:
-            return None
-        begin, to = self.begin, self.of
+        to = self.of
         if finding.agrees:
             assert self.judge is not None
             to = self.judge.accuser
-        show = Show(begin.lineage, self.view.number, begin.step, begin.attempt, (), (), named)
-        self.finding, self._moved, self._question = finding, now, Send(to, show, None)
-        return self._question
+        question = self._asking_whether_given(to, None if block is None or finding.agrees else block)
+        if question is not None:
+            self.finding, self._moved, self._question = finding, now, question
+        return question
+
+    def asking_whether_given(self, task: Recount) -> Send | None:
+        """Whom we check, whether it was given what others show of a visit. It may have forgotten that by the time the
+        visit is done again."""
+        return self._asking_whether_given(self.of, Block(task.microbatch, task.visit, task.visits[-1]))
+
+    def _asking_whether_given(self, to: Peer, block: Block | None) -> Send | None:
+        """None, of a block: of all. None, if nobody showed anything."""
+        named, begin = self.shown.named(None if block is None else self._inputs(block)), self.begin
+        if not named:
+            return None
+        return Send(to, Show(begin.lineage, self.view.number, begin.step, begin.attempt, (), (), named), None)
 
     def answered(self, sender: Peer, given: WasGiven) -> tuple[SealedTensor, ...] | None:
         """Who was asked says what it knows: two tensors that somebody signed for one place, or none. None: it was not
@@ -333,6 +345,12 @@ class Check:
         self._unweighed.discard(stage)
         self._moved = now
         return distance <= self.settings.limit(self.settings.check_tolerance, len(self.stages))
+
+    def forget_unshown(self) -> tuple[Handle, ...]:
+        """Blocks of which not all is here, and will not be any more. The handles to release."""
+        self._blocks.clear()
+        lacking = [block for block, tensors in self._open.items() if None in tensors.values()]
+        return self._holds.let_go(CHECK, [key for block in lacking for key in self._open.pop(block)])
 
     def give_up(self) -> tuple[Handle, ...]:
         """The handles to release."""
@@ -387,7 +405,7 @@ class Check:
         passed_on, handed_back = ends[2:]
         return [Recount(
             stages[0], begin.step, begin.attempt, block.microbatch, block.first, self.of, ends[0], ends[1], stages[1:],
-            passed_on, handed_back, self.rebuilt, self.judge is not None,
+            passed_on, handed_back, self.rebuilt, self.judge is not None, self._copy,
         )]  # fmt: skip
 
     def _route(self, microbatch: int) -> tuple[int, ...]:

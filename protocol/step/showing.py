@@ -125,11 +125,16 @@ class Showing:
         return route_of(self.settings, microbatch, self.view)[visit]
 
     def _those_who_may_see(self, stage: int) -> tuple[Peer, ...]:
-        """Who may do visits of the stage again: those who hold or learn it, and those who have lately come to hold
-        another one alone, which may be made of it (rule 48)."""
+        """Who may do visits of the stage again: those who hold or learn it, who keeps a copy of it (rule 53), and those
+        who have lately come to hold another one alone, which may be made of it (rule 48)."""
         view = self.view
         if not self.settings.checks:
             return self.groups.of(stage)
         late = view.number - REBUILT_VIEWS
         alone = (group[0] for at, group in enumerate(view.holders) if len(group) == 1 and view.epochs[at] > late)
-        return (*self.groups.of(stage), *alone)
+        return (*self.groups.of(stage), *keepers_in(self.begin, stage), *alone)
+
+
+def keepers_in(begin: Begin, stage: int) -> tuple[Peer, ...]:
+    """Who keeps copies of the stage, as the Begin names them."""
+    return tuple(peer for at, peer in begin.keepers if at == stage)

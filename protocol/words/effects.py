@@ -106,6 +106,8 @@ class Recount:
     backward. Done's `value` is how far these are from what the visits give: the L2 norm of the difference over that of
     the latter, of the one that is farther.
     `rebuilt`: the stage is none of ours, and is run on what was lent of it to rebuild this one (rule 48); else -1.
+    `copy`: nor is it then, and is run on the copy of this version that we keep (rule 53), which may be of an earlier
+    step than the one in work; else None. Done's `value` is 0 where the copy is not there any more.
     """
 
     stage: int
@@ -122,6 +124,7 @@ class Recount:
     rebuilt: int = field(default=-1, repr=False)
     judged: bool = False
     """For our leader (rule 50), so apart from what a check of our own may have done again of it."""
+    copy: Version | None = field(default=None, repr=False)
 
     @property
     def stages(self) -> tuple[int, ...]:

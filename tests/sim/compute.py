@@ -183,6 +183,10 @@ class Compute:
         """Every other microbatch of the step's own; those of a validation never."""
         return self.swap and microbatch < self.microbatches and microbatch % 2 == 1
 
+    def try_copy(self, task: Recount, tensors: dict[Handle, Tensor], copy: Weights | None) -> Result:
+        """On a copy that the owner keeps; None: it has none of that version."""
+        return NOTHING if copy is None else self._recount(task, tensors, copy)
+
     def perform(self, task: Task, tensors: dict[Handle, Tensor]) -> Result:
         if type(task) is Reduce:
             return self.reduce(task, *self.contribution(task, -1))
@@ -208,9 +212,10 @@ class Compute:
         return self._forward(task, tensors) if type(task) is Forward else self._backward(task, tensors)
 
     def _working_weights(
-        self, stage: int, step: int, attempt: Attempt, microbatch: int, visit: int, rebuilt: int = -1
-    ) -> Weights:
-        weights = self.weights.get(stage) if rebuilt < 0 else self.lent.get(rebuilt, {}).get(stage)
+        self, stage: int, step: int, attempt: Attempt, microbatch: int, visit: int, rebuilt: int = -1,
+        copy: Weights | None = None,
+    ) -> Weights:  # fmt: skip
+        weights = copy or (self.weights.get(stage) if rebuilt < 0 else self.lent.get(rebuilt, {}).get(stage))
         if weights is None:
             raise Violation("I1", f"{self.owner} computes stage {stage}, of which it has no weights")
         if weights.version.step != step - 1:
@@ -288,11 +293,11 @@ class Compute:
         output = Tensor(True, step, attempt, microbatch, visit, commit, chain) if visit else None
         return Result(output, 3.0 if last else 0.0, TOKENS if last else 0, "", "")
 
-    def _recount(self, task: Recount, tensors: dict[Handle, Tensor]) -> Result:
+    def _recount(self, task: Recount, tensors: dict[Handle, Tensor], copy: Weights | None = None) -> Result:
         """All visits forward, and backward from the gradient that came back to the last of them. Is what the peer
         passed on what comes out?"""
         step, attempt, microbatch = task.step, task.attempt, task.microbatch
-        weights = [self._working_weights(stage, step, attempt, microbatch, visit, task.rebuilt)
+        weights = [self._working_weights(stage, step, attempt, microbatch, visit, task.rebuilt, copy)
                    for stage, visit in zip(task.stages, task.visits)]  # fmt: skip
         commit, inputs, last = weights[0].version.commit, list[int](), task.visits[-1]
         chain = zlib.crc32(f"{step}/{microbatch}".encode())
@@ -403,6 +408,8 @@ class Compute:
 
 def needed(task: Task) -> tuple[int, ...]:
     """The stages of ours without which nothing comes of it."""
+    if type(task) is Recount and task.copy is not None:
+        return ()
     return (task.rebuilt,) if type(task) is Recount and task.rebuilt >= 0 else task.stages
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ftnode.protocol.participant import Participant
 from ftnode.protocol.words.effects import Apply, Backward, Forward, Reduce, Task
-from ftnode.protocol.words.types import Attempt, Handle, Peer
+from ftnode.protocol.words.types import Attempt, Handle, Peer, Version
 from ftnode.protocol.words.view import View
 from tests.sim.compute import Compute, Gradients, Reduction, Tensor, Weights
 from tests.sim.network import Link
@@ -95,6 +95,11 @@ class Host:
         """All that it keeps of others, also what it has not taken yet."""
         for kept in (self.copies, self.copies_fetched):
             kept.update({stage: bend(weights) for stage, weights in kept.items()})
+
+    def copy_of(self, stage: int, version: Version) -> Weights | None:
+        """What it keeps of another, also what it has not taken yet."""
+        kept = (self.copies_fetched.get(stage), self.copies.get(stage))
+        return next((each for each in kept if each is not None and each.version == version), None)
 
     def put(self, tensor: Tensor) -> Handle:
         handle = self.next_handle

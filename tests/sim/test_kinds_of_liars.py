@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from ftnode.lab.liars.ground import ONE_EACH, WITH_ROOM
+from ftnode.lab.liars.ground import ONE_EACH, WITH_ROOM, WITH_SHADOW
 from ftnode.lab.liars.kinds import KINDS
 
 
@@ -45,6 +45,10 @@ ONLY_HOLDER: Final = Shown(
     ("sim.test_checks:test_planted_nobody_holds_a_stage_for_the_sake_of_checks",),
 )
 """Where nobody has room it is not defended."""
+IN_SHADOW: Final = Shown(
+    ("sim.test_only_holders:test_who_passes_on_something_else_goes",),
+    ("sim.test_only_holders:test_without_a_part_of_it_the_liar_stays",),
+)
 LARGEST: Final = Shown(
     ("models.test_stage:test_numbers_near_the_largest_float_are_refused_by_who_gets_them_first",),
     ("models.test_stage:test_planted_only_the_plain_sum_of_a_tensor_is_looked_at",),
@@ -74,6 +78,7 @@ TABLE: Final[dict[str, Shown]] = {
         ("sim.test_hidden_tensors:test_planted_nobody_says_that_it_is_not_shown_something",),
     ),
     **{kind.name: ONLY_HOLDER for kind in KINDS if kind.layout in (ONE_EACH, WITH_ROOM)},
+    **{kind.name: IN_SHADOW for kind in KINDS if kind.layout == WITH_SHADOW},
     "only-holder-activations-largest": LARGEST,
     "only-holder-with-standby-activations-largest": LARGEST,
     "wrong-hashes": Shown(

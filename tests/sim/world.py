@@ -337,7 +337,10 @@ class World:
         if type(effect.task) is fx.Reduce and effect.task.group:
             self.reductions.start(host, effect.task)
             return
-        if type(effect.task) is fx.Weigh:
+        if type(effect.task) is fx.Recount and effect.task.copy is not None:
+            copy = host.copy_of(effect.task.stage, effect.task.copy)
+            self.answer(host, effect.task, host.compute.try_copy(effect.task, host.tensors, copy))
+        elif type(effect.task) is fx.Weigh:
             self.reductions.weigh(host, effect.task)
         else:
             self.answer(host, effect.task, host.compute.perform(effect.task, host.tensors))

@@ -66,6 +66,32 @@ def test_who_sends_numbers_near_the_largest_float_goes_and_takes_one_along_at_mo
     trial.wait_for_step(trial.story.committed + 5, GROW_SECONDS)
 
 
+@pytest.mark.parametrize("lie", ["activations-noise", pytest.param("activations-turned", marks=pytest.mark.night)])
+def test_who_holds_a_stage_alone_is_tried_by_who_keeps_its_shadow(
+    open_swarm: OpenTrial, other_text: Path, lie: str
+) -> None:
+    """Nobody else goes, and once somebody new is there the run goes on."""
+    stages = 4
+
+    def shadowed(manifest: Manifest) -> Manifest:
+        recovery = replace(manifest.recovery, shadow_every=10)
+        return replace(manifest, recovery=recovery, trust=Trust(checks=0.02))
+
+    trial = open_swarm(volunteers=0, stages=stages, change=shadowed, numbers=True)
+    for name in ("v1", "v2", "v3", "v4"):
+        trial.volunteer(name)
+    no_head = ("--data", str(other_text))
+    trial.volunteer(LIAR, options=no_head, program=("ftnode.lab.hostile.liar", f"{lie},from=30"))
+    trial.wait("a holder for each stage", lambda story: sizes(story) == [1] * (stages + 1), GROW_SECONDS)
+    liar = trial.story.peers[LIAR].id
+
+    trial.wait("the liar to be found", lambda story: liar in told(story, "lost"), 2 * FOUND_SECONDS)
+    trial.volunteer("newcomer")
+    before = trial.story.committed
+    trial.wait_for_step(before + 5, GROW_SECONDS)
+    assert set(told(trial.story, "liar")) == {liar} and set(told(trial.story, "lost")) == {liar}
+
+
 def test_honest_holders_agree_with_each_other(open_swarm: OpenTrial) -> None:
     trial = open_swarm(volunteers=2 * (STAGES + 1), stages=STAGES, change=checked, numbers=True)
     trial.wait("full groups", lambda story: sizes(story) == [2] * (STAGES + 1), GROW_SECONDS)

@@ -79,7 +79,7 @@ NO_ROOM: Final = "nobody else has the weights of its stage, so that nobody can d
 
 
 KNOWN: Final = {
-    (ONLY_HOLDER, "", "1 - f1"): Missed(0.333, NO_ROOM),
+    (ONLY_HOLDER, "", "1 - f1"): Missed(0.25, NO_ROOM),
     **{
         (ONLY_HOLDER, f"only-holder-{name}", "open"): Missed(1, NO_ROOM)
         for name in ("gradients-turned", "gradients-noise", "gradients-older", "activations-noise")

@@ -36,17 +36,18 @@ MODELS: Final = {
 }
 
 
-def visits(compute: Direct, microbatch: int) -> None:
+def visits(compute: Direct, microbatch: int, step: int = 1) -> None:
     """One microbatch through all stages and back. What visit v makes lies in slot v forward, and 6 + v backward."""
+    common = COMMON | {"step": step}
     for visit in range(STAGES + 1):
         compute.call(
-            "forward", **COMMON, stage=visit, microbatch=microbatch, visit=visit, input=visit - 1 if visit else None,
+            "forward", **common, stage=visit, microbatch=microbatch, visit=visit, input=visit - 1 if visit else None,
             output=visit, save=True, validation=False,
         )  # fmt: skip
     for visit in range(LAST_VISIT, -1, -1):
         last = visit == LAST_VISIT
         compute.call(
-            "backward", **COMMON, stage=0 if last else visit, microbatch=microbatch, visit=visit,
+            "backward", **common, stage=0 if last else visit, microbatch=microbatch, visit=visit,
             gradient=None if last else 7 + visit, input=STAGES if last else None,
             output=6 + visit if visit else None, recompute=visit == 0,
         )  # fmt: skip

@@ -1,0 +1,255 @@
+"""What the only holder of a stage passes on, tried on the copy that it lends (rule 53).
+
+Nobody else holds such a stage, so nobody can check its holder as those of a group check each other. But who keeps a
+shadow of it has the weights of one step. While that step is computed the keeper asks those beside the holder for the
+tensors of some of its visits, as their makers signed them. When the copy is whole, and compute has nothing else to do,
+the visits are done again on it, some steps later where the line is thin.
+
+    copy of the base → some visits of that step → tensors of those beside → the copy is whole → Recount of each
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, NamedTuple
+
+from ftnode.protocol.recovery.copies import OwnCopies, every
+from ftnode.protocol.situation import Outcome, Situation
+from ftnode.protocol.step.attempt import StepWork
+from ftnode.protocol.step.check import TRIAL_BLOCKS, Check, Lot
+from ftnode.protocol.step.doubts import Doubts
+from ftnode.protocol.step.routes import route_of, stages_beside
+from ftnode.protocol.step.tensor_holds import Holds
+from ftnode.protocol.wire.admission import REASON_MAX
+from ftnode.protocol.words.effects import Backward, Compute, Recount, Release
+from ftnode.protocol.words.events import Done
+from ftnode.protocol.words.messages import Begin, Boundary, SealedTensor, WasGiven
+from ftnode.protocol.words.settings import Settings
+from ftnode.protocol.words.types import HEAD, Handle, Peer, Version, spoken_stage
+from ftnode.protocol.words.view import View
+
+COPIES_ROUND: Final = 2.0
+"""What an honest holder passed on is at most so many times as far off on a copy as on its weights: the copy's encoding
+rounds as well (docs/reference/liars.md has figures)."""
+
+
+class Refuted(NamedTuple):
+    """What a holder passed on is not what its visits give."""
+
+    stage: int
+    holder: Peer
+    reason: str
+    distance: float
+
+
+class _Trial:
+    """Of one copy."""
+
+    def __init__(self, me: Peer, lot: Lot, version: Version, view: View, begin: Begin, settings: Settings) -> None:
+        self.stage, self.of, self.version = lot.learnt[0], lot.of, version
+        self.holds = Holds()
+        self.check = Check(me, lot, view, begin, settings, self.holds)
+        self.collects = True
+        """The step is under way whose visits they are."""
+        self.met = set[int]()
+        """Microbatches of which it was drawn whether they are looked at."""
+        self.chosen = 0
+        self.due: deque[Recount] = deque()
+        """Of which all is here."""
+        self.running: Recount | None = None
+
+    @property
+    def over(self) -> bool:
+        return not (self.collects or self.due or self.running)
+
+
+class CopyTrials:
+    """Of one keeper, one copy at a time."""
+
+    def __init__(self) -> None:
+        self._trial: _Trial | None = None
+        self._drawn: dict[int, Version] = {}
+        """Stage → the copy of which it was drawn last whether it is tried."""
+        self.refuted: Refuted | None = None
+        """What the leader is told until the stage has others, or another copy is tried."""
+
+    def __len__(self) -> int:
+        """How many tensors are here."""
+        return len(self._trial.holds) if self._trial is not None else 0
+
+    # -- whose visits, and which
+
+    def begin(self, s: Situation, begin: Begin, copies: OwnCopies, doubts: Doubts) -> Outcome:
+        """Another attempt: of what was made in the one before nobody shows anything any more."""
+        out, view = Outcome(), s.view
+        self._collects_no_more(out)
+        self._let_go(s, out, copies)
+        here = view is not None and s.member and begin.attempt.view == view.number
+        if self._trial is not None or view is None or not here or not begin.training or begin.skip:
+            return out
+        for stage, keeper in begin.keepers:
+            ours = keeper == s.me and (copies.comes(stage) == begin.base or copies.has(stage, begin.base))
+            if not ours or self._drawn.get(stage) == begin.base:
+                continue
+            of = _holder_that_others_see(view, s.me, stage, s.settings)
+            self._drawn[stage] = begin.base
+            if of is None:
+                continue
+            doubted = doubts.choose(begin.step, [of], s.chance) is not None
+            if doubted or s.chance.random() < _chance(stage, s.settings):
+                lot = Lot(of, 0.0, s.chance.getrandbits(32), (stage,), copy=begin.base)
+                trial = _Trial(s.me, lot, begin.base, view, begin, s.settings)
+                if trial.check.stages:
+                    self._trial, self.refuted = trial, None
+                    break
+        return out
+
+    def on_view(self, s: Situation, copies: OwnCopies) -> Outcome:
+        """What others show is of an attempt in one view."""
+        out = Outcome()
+        self._collects_no_more(out)
+        self._let_go(s, out, copies)
+        if self.refuted is not None and not _holds_alone(s, self.refuted.stage, self.refuted.holder):
+            self.refuted = None
+        return out
+
+    def drop(self) -> Outcome:
+        """Compute is lost, or the lineage."""
+        out = Outcome()
+        self._end(out)
+        return out
+
+    def met(self, s: Situation, done: Done) -> Outcome:
+        """A task of our own is done. Of a microbatch that came back to us the only holder has most behind it."""
+        out, trial, task = Outcome(), self._trial, done.task
+        if trial is None or not trial.collects or not isinstance(task, Backward) or done.fault:
+            return out
+        if task.microbatch not in trial.met:
+            trial.met.add(task.microbatch)
+            if trial.chosen < TRIAL_BLOCKS and s.chance.random() * _expected(s, trial.check.view) < TRIAL_BLOCKS:
+                visits = _visits(trial.stage, task.microbatch, trial.check.view, s.settings)
+                trial.chosen += 1
+                trial.check.told(trial.stage, visits, s.now)
+                asked = trial.check.ask()
+                if asked is None:
+                    self._end(out)
+                    return out
+                out.extend(asked[0])
+        return out.extended(trial.check.ask_again())
+
+    # -- what others show
+
+    def wants(self, sender: Peer, boundary: Boundary) -> bool:
+        trial = self._trial
+        return trial is not None and trial.collects and trial.check.wants(sender, boundary)
+
+    def show(self, boundary: Boundary, handle: Handle) -> Outcome:
+        """It is one that we asked for. Where all is here of what a visit was given, the holder is asked at once whether
+        it was given that: it forgets it with the step."""
+        out, trial = Outcome(), self._trial
+        assert trial is not None
+        for task in trial.check.show(boundary, handle):
+            assert isinstance(task, Recount)
+            trial.due.append(task)
+            question = trial.check.asking_whether_given(task)
+            out.extend([question] if question is not None else [])
+        return out
+
+    def on_given(self, s: Situation, sender: Peer, given: WasGiven) -> tuple[Outcome, tuple[SealedTensor, ...]]:
+        """The holder was given another tensor than we were shown. The two that somebody signed for one place."""
+        out, trial = Outcome(), self._trial
+        if trial is None or sender != trial.of:
+            return out, ()
+        check = trial.check
+        place = check.view.number, check.begin.step, check.begin.attempt
+        proof = check.shown.contradiction(given.other) if place == (given.view, given.step, given.attempt) else ()
+        if proof:
+            self._end(out)
+        return out, proof
+
+    # -- done again
+
+    def go_on(self, s: Situation, work: StepWork | None, copies: OwnCopies) -> Outcome:
+        """Where compute has nothing else to do."""
+        out, trial = Outcome(), self._trial
+        self._let_go(s, out, copies)
+        idle = work is None or not (work.busy or work.can_advance)
+        if trial is None or trial is not self._trial or trial.running is not None or not trial.due or not idle:
+            return out
+        if copies.has(trial.stage, trial.version):
+            trial.running = trial.due.popleft()
+            out.append(Compute(trial.running))
+        return out
+
+    def on_done(self, s: Situation, done: Done) -> Outcome:
+        """A visit is done again on the copy."""
+        out, trial, task = Outcome(), self._trial, done.task
+        if trial is None or not isinstance(task, Recount) or task != trial.running:
+            return out
+        trial.running = None
+        self._release(out, trial.check.done(task, s.now))
+        if not done.fault and done.value <= COPIES_ROUND * s.settings.tensor_tolerance:
+            return out
+        away = done.fault or f"{done.value:.2g} of its size away from what its visit gives"
+        reason = f"what it passed on of microbatch {task.microbatch} in step {task.step} is {away}, on the copy it lent"
+        self.refuted = Refuted(trial.stage, trial.of, reason[:REASON_MAX], 1.0 if done.fault else done.value)
+        out.note("doubt", f"{trial.of}, the only holder of {spoken_stage(trial.stage)}: {reason}", peer=trial.of.id,
+                 stage=str(trial.stage), step=str(task.step))  # fmt: skip
+        self._end(out)
+        return out
+
+    # -- its end
+
+    def _collects_no_more(self, out: Outcome) -> None:
+        trial = self._trial
+        if trial is not None and trial.collects:
+            trial.collects = False
+            self._release(out, trial.check.forget_unshown())
+
+    def _let_go(self, s: Situation, out: Outcome, copies: OwnCopies) -> None:
+        """Of a trial that is over, whose copy will not be whole, or of a holder that others hold the stage with."""
+        trial = self._trial
+        if trial is None:
+            return
+        comes = copies.comes(trial.stage) == trial.version or copies.has(trial.stage, trial.version)
+        if trial.over or not comes or not _holds_alone(s, trial.stage, trial.of):
+            self._end(out)
+
+    def _end(self, out: Outcome) -> None:
+        if self._trial is not None:
+            self._release(out, self._trial.holds.let_go_of_all())
+            self._trial = None
+
+    def _release(self, out: Outcome, handles: tuple[Handle, ...]) -> None:
+        if handles:
+            out.append(Release(handles))
+
+
+def _holds_alone(s: Situation, stage: int, holder: Peer) -> bool:
+    return s.view is not None and s.view.holders[stage] == (holder,)
+
+
+def _holder_that_others_see(view: View, me: Peer, stage: int, settings: Settings) -> Peer | None:
+    """The only holder of a block stage, if others than it hold all stages beside, and not we: what we gave it, or got
+    of it, nobody else can show us."""
+    if stage == HEAD or len(view.holders[stage]) != 1:
+        return None
+    (holder,) = view.holders[stage]
+    beside = [view.holders[near] for near in stages_beside(view, stage, settings.swap)]
+    seen = holder != me and all(me not in group and {*group} - {holder} for group in beside)
+    return holder if seen else None
+
+
+def _chance(stage: int, settings: Settings) -> float:
+    """So that the share `checks` of the holder's visits is done again."""
+    return settings.checks * every(stage, settings) * settings.microbatches / TRIAL_BLOCKS
+
+
+def _expected(s: Situation, view: View) -> float:
+    """Microbatches that come to us in a step."""
+    return s.settings.microbatches / max(1, min(len(view.holders[stage]) for stage in s.mine))
+
+
+def _visits(stage: int, microbatch: int, view: View, settings: Settings) -> list[tuple[int, int]]:
+    route = route_of(settings, microbatch, view)
+    return [(microbatch, visit) for visit, at in enumerate(route) if at == stage]

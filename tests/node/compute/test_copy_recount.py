@@ -1,0 +1,103 @@
+"""Visits of a stage that is not here, done again on a copy of it (rule 53): a holder is believed, a liar is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+import torch
+
+from ftnode.lab.hostile.lies import LIES
+from ftnode.lab.liars.kinds import NUMBERS
+from ftnode.models.encoded_size import ENCODINGS
+from ftnode.models.number_check import NumberCheck
+from ftnode.node.compute.config import ComputeConfig
+from ftnode.protocol.manifest.parse import TENSOR_TOLERANCE
+from ftnode.protocol.recovery.copy_trials import COPIES_ROUND
+from tests.node.compute.computing import ATTEMPT, CONFIG, LAST_VISIT, Direct, Refused, direct, exported, train
+from tests.node.compute.test_recount import shown, visits
+
+STAGE: Final = 2
+STEP: Final = 3
+"""That whose visits are done again; before it both have trained as many as that less one."""
+
+
+def config_of(boundary: str) -> ComputeConfig:
+    return replace(
+        CONFIG, boundary=boundary, boundary_gradients=boundary, dim=64, hidden=96, context=32,
+        slot_bytes=2 * 32 * 64 * 8, precision="float64" if boundary == "float64" else "float32",
+    )  # fmt: skip
+
+
+def brought(of: Direct, to: Direct, encoding: str) -> dict[str, Any]:
+    """The stage's copy, chunk by chunk; what a recount on it is called with."""
+    header, chunks = exported(of, STAGE, STEP - 1, "weights", encoding, freeze=True)
+    for index, chunk in enumerate(chunks):
+        to.arena._map.view(0)[: len(chunk)] = chunk
+        to.call("copy_chunk", stage=STAGE, index=index, slot=0, length=len(chunk), encoding=encoding)
+    return {
+        "stage": STAGE, "step": STEP, "attempt": ATTEMPT, "microbatch": 1, "visit": STAGE, "of": ["him", 1, False],
+        "input": 1, "gradient": 9, "passed_on": 2, "handed_back": 8, "copy": header["version"],
+    }  # fmt: skip
+
+
+def pair(boundary: str, encoding: str) -> tuple[Direct, Direct, dict[str, Any]]:
+    """A holder that has trained and done a visit, and who keeps a copy of its stage and was shown the tensors."""
+    him = direct(config_of(boundary))
+    for step in range(1, STEP):
+        train(him, step)
+    us = direct(config_of(boundary), range(1))
+    common = brought(him, us, encoding)
+    visits(him, 1, STEP)
+    for slot in range(7 + LAST_VISIT):
+        shown(him, us, slot)
+    return him, us, common
+
+
+def limit(boundary: str) -> float:
+    return COPIES_ROUND * TENSOR_TOLERANCE[boundary]
+
+
+@pytest.mark.parametrize("boundary", TENSOR_TOLERANCE)
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_an_honest_holder_is_within_a_quarter_of_the_limit(encoding: str, boundary: str) -> None:
+    _, us, common = pair(boundary, encoding)
+    answer = us.call("recount", **common)
+    assert answer["fault"] == "" and answer["value"] < limit(boundary) / 4, answer
+
+
+@pytest.mark.parametrize("boundary", TENSOR_TOLERANCE)
+@pytest.mark.parametrize("lie", NUMBERS)
+def test_each_kind_of_wrong_activation_is_far_off(lie: str, boundary: str) -> None:
+    torch.manual_seed(1)  # what noise is drawn from
+    _, us, common = pair(boundary, "int8")
+    codec = us.backend._activations  # type: ignore[attr-defined]
+    content = torch.frombuffer(us.arena._map.view(2), dtype=torch.uint8)[: codec.bytes]
+    told = codec.decode(content)[0].clone()
+    before = codec.decode(torch.frombuffer(us.arena._map.view(3), dtype=torch.uint8)[: codec.bytes])[0].clone()
+    LIES[lie](told, before)
+    codec.encode(told, None, content, NumberCheck(STAGE))
+    assert us.call("recount", **common)["value"] > 1.5 * limit(boundary)
+
+
+def test_a_copy_of_other_weights_is_far_off() -> None:
+    """Who computes rightly with other weights than it lends is a liar as well."""
+    him, us, common = pair("float32", "int8")
+    him.backend._stages[STAGE].weights.mul_(-1.0)  # type: ignore[attr-defined]
+    brought(him, us, "int8")
+    assert us.call("recount", **common)["value"] > 2 * limit("float32")
+
+
+def test_without_a_copy_there_is_nothing_to_compare_with() -> None:
+    _, us, common = pair("float32", "int8")
+    assert us.call("recount", **common)["value"] > 0.0
+    assert us.call("recount", **common)["value"] == 0.0, "the copy is dropped when it has been tried"
+    assert STAGE not in us.backend._stages and not us.backend._apart  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("index,length", [(1, 64), (0, 7)])
+def test_a_copy_comes_whole_and_in_order(index: int, length: int) -> None:
+    us = direct(config_of("float32"), range(1))
+    with pytest.raises(Refused, match="chunk"):
+        us.call("copy_chunk", stage=STAGE, index=index, slot=0, length=length, encoding="int8")

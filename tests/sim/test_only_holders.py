@@ -1,0 +1,213 @@
+"""What a stage's only holder passes on is done again by who keeps its shadow (rule 53): who lies is found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from types import MethodType
+from typing import Any, Final
+
+import pytest
+
+from ftnode.protocol.holder.holder import Holder
+from ftnode.protocol.recovery import copy_trials
+from ftnode.protocol.recovery.copies import keepers
+from ftnode.protocol.recovery.copy_trials import CopyTrials, Refuted
+from ftnode.protocol.situation import Outcome, Situation
+from ftnode.protocol.step.check import Check
+from ftnode.protocol.step.showing import Showing
+from ftnode.protocol.words.effects import Keep
+from ftnode.protocol.words.events import Done
+from ftnode.protocol.words.messages import Begin
+from ftnode.protocol.words.settings import Settings
+from ftnode.protocol.words.types import HEAD
+from tests.sim.compute import Poison, Weights
+from tests.sim.host import Host
+from tests.sim.liars import grown, lost, view_of
+from tests.sim.planted import patched
+from tests.sim.rebuild import Rebuilding
+from tests.sim.test_checks import passes_on
+from tests.sim.test_duty import LONG
+from tests.sim.test_signed_tensors import another
+from tests.sim.world import World
+
+SETTINGS: Final = replace(LONG, stages=5, microbatches=8, window=4, checks=0.2, shadow_every=4)
+STAGE: Final = 3
+SECONDS: Final = 120.0
+
+
+def world_of(seed: int, settings: Settings = SETTINGS, spare: int = 1) -> World:
+    world = grown(seed, settings, settings.stage_count, spare=spare)
+    world.run(world.now + 20.0)
+    world.notes.clear()
+    return world
+
+
+def holder(world: World, stage: int = STAGE) -> Host:
+    (peer,) = view_of(world).holders[stage]
+    return world.by_id[peer.id]
+
+
+def shows_others(world: World, host: Host) -> None:
+    """Than it gave to whom they were for."""
+    world.liars = True
+    host.shows = lambda tensor, own, to: another(tensor) if own else tensor
+
+
+@contextmanager
+def tried() -> Iterator[list[float]]:
+    """How far off what was done again on copies is, each time."""
+    values: list[float] = []
+    done_again = CopyTrials.on_done
+
+    def on_done(self: CopyTrials, s: Situation, done: Done) -> Outcome:
+        values.append(done.value)
+        return done_again(self, s, done)
+
+    with patched((CopyTrials, "on_done", on_done)):
+        yield values
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_who_passes_on_something_else_goes(seed: int, gradients: bool) -> None:
+    world = world_of(seed)
+    liar = holder(world)
+    passes_on(world, liar, gradients)
+    before = world.ledger.top_commit()
+    world.run(world.now + SECONDS, lambda: str(liar.peer) in lost(world))
+    assert lost(world) == [str(liar.peer)], [*world.notes][-20:]
+    assert world.ledger.top_commit() - before <= 2 * SETTINGS.shadow_every
+    world.run(world.now + SECONDS, lambda: world.ledger.top_commit() >= before + 40)
+    assert world.ledger.top_commit() >= before + 40
+    assert lost(world) == [str(liar.peer)], [*world.notes][-20:]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_who_lends_other_weights_than_it_works_with_goes(seed: int) -> None:
+    world = world_of(seed)
+    liar = holder(world)
+    world.liars = True
+    whole = Rebuilding._whole
+
+    def bent(self: Rebuilding, host: Host, effect: Keep, serial: int, weights: Weights, *rest: Any) -> None:
+        other = weights._replace(history=~weights.history) if effect.donor.peer == liar.peer else weights
+        whole(self, host, effect, serial, other, *rest)
+
+    with patched((Rebuilding, "_whole", bent)):
+        world.run(world.now + SECONDS, lambda: str(liar.peer) in lost(world))
+    assert lost(world) == [str(liar.peer)], [*world.notes][-20:]
+
+
+@pytest.mark.parametrize("seconds", [0.05, 5.0, 20.0])
+def test_a_copy_that_takes_several_steps_is_tried_on_the_step_that_it_is_of(seconds: float) -> None:
+    world = world_of(1)
+    world.rebuilding.copy_seconds = seconds
+    with tried() as values:
+        world.run(world.now + SECONDS)
+    assert len(values) > 5 and {*values} == {0.0} and not lost(world), (values, lost(world))
+
+
+@pytest.mark.parametrize("checks,least,most", [(0.0, 0, 0), (0.02, 0.003, 0.03), (0.1, 0.03, 0.15)])
+def test_the_share_of_checks_says_how_many_visits_are_done_again(checks: float, least: float, most: float) -> None:
+    world = world_of(1, replace(SETTINGS, checks=checks))
+    before = world.ledger.top_commit()
+    with tried() as values:
+        world.run(world.now + 1.5 * SECONDS)
+    visits = (world.ledger.top_commit() - before) * SETTINGS.microbatches * SETTINGS.stages
+    assert least <= len(values) / visits <= most, (len(values), visits)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_who_passes_on_something_unusual_is_tried_on_the_next_copy(seed: int) -> None:
+    """Those beside see it, and tell who keeps the shadow."""
+    world = world_of(seed, replace(SETTINGS, checks=0.001))
+    liar = holder(world)
+    liar.compute.lies, world.liars = lambda made: made._replace(scale=1000.0 * made.scale, chain=~made.chain), True
+    before = world.ledger.top_commit()
+    world.run(world.now + SECONDS, lambda: str(liar.peer) in lost(world))
+    assert lost(world) == [str(liar.peer)], [*world.notes][-20:]
+    assert world.ledger.top_commit() - before <= 2 * SETTINGS.shadow_every
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_honest_holders_stay_whoever_comes_and_goes(seed: int) -> None:
+    """Leaders, holders and keepers are lost, and steps are tried again."""
+    world = world_of(seed, spare=4)
+    killed = set[str]()
+    with tried() as values:
+        for number in range(3):
+            victim = holder(world, (STAGE + number) % SETTINGS.stage_count)
+            killed.add(str(victim.peer))
+            step = world.ledger.top_commit() + 2
+            world.poisons.append(Poison(step, 0, 1, True, 1))
+            world.kill(victim, "kill", silently=False)
+            world.run(world.now + SECONDS / 2)
+    assert {*values} == {0.0} and {*lost(world)} <= killed, (lost(world), killed)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_who_gave_the_holder_another_tensor_than_it_shows_is_convicted(seed: int) -> None:
+    """And the holder, which computed rightly with what it was given, stays."""
+    world = world_of(seed)
+    honest, before = holder(world), holder(world, STAGE - 1)
+    shows_others(world, before)
+    world.run(world.now + SECONDS, lambda: bool(lost(world)))
+    assert str(before.peer) in lost(world) and str(honest.peer) not in lost(world), [*world.notes][-20:]
+
+
+def says_so(self: CopyTrials, s: Situation, begin: Begin, *given: object) -> Outcome:
+    """It says that whoever it keeps a copy of lies."""
+    for stage, keeper in begin.keepers:
+        if keeper == s.me and stage != HEAD and s.view is not None and len(s.view.holders[stage]) == 1:
+            self.refuted = Refuted(stage, s.view.holders[stage][0], "a lie", 1.0)
+    return Outcome()
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_keeper_that_accuses_without_a_reason_costs_one_holder_its_place_and_a_newcomer_besides(seed: int) -> None:
+    world = world_of(seed, spare=3)
+    world.liars = True
+    (peer,) = [peer for stage, peer in keepers(view_of(world), SETTINGS) if stage == STAGE]
+    liar = world.by_id[peer.id]
+    liar.participant.holder.copy_trials.begin = MethodType(  # type: ignore[method-assign]
+        says_so, liar.participant.holder.copy_trials
+    )
+    before = world.ledger.top_commit()
+    world.run(world.now + 4 * SECONDS, lambda: str(peer) in lost(world))
+    gone = lost(world)
+    assert str(peer) in gone and len(gone) <= 3, gone  # the second one is new
+    world.run(world.now + SECONDS)
+    assert world.ledger.top_commit() > before + 20 and lost(world) == gone, lost(world)
+
+
+# -- planted bugs
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        pytest.param((copy_trials, "_chance", lambda stage, settings: 0.0), id="nobody draws"),
+        pytest.param((CopyTrials, "go_on", lambda self, *given: Outcome()), id="nothing is done again"),
+        pytest.param((copy_trials, "COPIES_ROUND", 100.0), id="anything is near enough"),
+        pytest.param((Holder, "_say_what_is_refuted", lambda self, *given: None), id="nobody is told"),
+        pytest.param((Showing, "_those_who_may_see", lambda self, stage: self.groups.of(stage)), id="nobody shows"),
+    ],
+)  # fmt: skip
+def test_without_a_part_of_it_the_liar_stays(bug: tuple[Any, str, Any]) -> None:
+    with patched(bug):
+        world = world_of(1)
+        liar = holder(world)
+        passes_on(world, liar, False)
+        world.run(world.now + SECONDS, lambda: str(liar.peer) in lost(world))
+    assert not lost(world)
+
+
+def test_where_the_holder_is_not_asked_what_it_was_given_it_goes_for_anothers_lie() -> None:
+    world = world_of(1)
+    liar = holder(world, STAGE - 1)
+    shows_others(world, liar)
+    with patched((Check, "asking_whether_given", lambda self, task: None)):
+        world.run(world.now + SECONDS, lambda: bool(lost(world)))
+    assert lost(world)[0] != str(liar.peer)
