@@ -468,7 +468,7 @@ BUGS: dict[str, tuple[Callable[[], Any], Sequence[str], int, int]] = {
         (reduced_before_it_is_whole, ANY, 5, 200),
         (dead_ends, ANY, 5, 200),
         (learnt_once_is_learnt_for_good, ANY, 213, 800),
-        (keepers_ignore_sites, ("site",), 4, 200),
+        (keepers_ignore_sites, ("site",), 6, 200),
     )
 }
 """Name to the patch, the faults that seeds draw from, a seed that shows it and is looked at first, and the number of

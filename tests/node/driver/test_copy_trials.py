@@ -1,0 +1,110 @@
+"""Visits on a copy that this node keeps: the weights go to compute, the answer comes back, and nothing stays pinned."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+import trio
+
+from ftnode.node.compute.group import ComputeGroup
+from ftnode.node.driver.copy_trials import CopyTrials
+from ftnode.node.machine.tensor_slots import Arena
+from ftnode.node.ports import ComputeError
+from ftnode.node.weights.copies import Copy, CopyStore
+from ftnode.protocol.wire.frames import StateHeader
+from ftnode.protocol.words.effects import Recount
+from ftnode.protocol.words.events import Done, Event
+from ftnode.protocol.words.types import Attempt, Peer, Version
+
+STAGE = 3
+BASE = Version(4, "c4", Attempt(1, 2))
+
+
+class FakeCompute:
+    """Answers a recount with `value` and `fault`, and keeps what it was told."""
+
+    def __init__(self, value: float = 0.25, fault: str = "", broken: str = "") -> None:
+        self.value, self.fault, self.broken = value, fault, broken
+        self.told: list[tuple[str, dict[str, Any]]] = []
+
+    async def call(self, op: str, **fields: Any) -> dict[str, Any]:
+        await trio.lowlevel.checkpoint()
+        self.told.append((op, fields))
+        if op == self.broken:
+            raise ComputeError("oom", "no memory", STAGE)
+        return {"value": self.value, "fault": self.fault, "tokens": 0}
+
+
+def copy_of(version: Version) -> Copy:
+    header = StateHeader(
+        version=version, norm_squared=1.0, chunks=2, size=12, digest="d", step_count=4, rate_factor=1.0,
+        encoding="int8",
+    )  # fmt: skip
+    return Copy(header, "weights", (bytearray(b"12345678"), bytearray(b"abcd")), (b"h1", b"h2"))
+
+
+class Node:
+    def __init__(self, compute: FakeCompute, copies: CopyStore) -> None:
+        self.arena, self.compute, self.heard = Arena(64, 12), compute, list[Event]()
+        self.trials = CopyTrials(self.arena, cast(ComputeGroup, compute), copies, self.heard.append)
+        self.handles = [self.arena.take() for _ in range(4)]
+        gives, takes, passed, handed = self.handles
+        self.task = Recount(
+            STAGE, 5, Attempt(1, 3), 1, 3, Peer("him", 1), gives, takes, (), passed, handed, copy=BASE
+        )  # fmt: skip
+
+    def tried(self) -> Done:
+        async def run() -> None:
+            async with trio.open_nursery() as nursery:
+                self.trials.start(self.task, nursery)
+
+        trio.run(run)
+        (done,) = self.heard
+        assert isinstance(done, Done) and done.task == self.task
+        for handle in self.handles:  # nothing is pinned: what is released is free at once
+            self.arena.release(handle)
+        assert self.arena.free == self.arena.slots
+        return done
+
+
+def kept(version: Version = BASE, fetched: bool = False) -> CopyStore:
+    copies = CopyStore()
+    (copies.fetched if fetched else copies.held)[STAGE] = copy_of(version)
+    return copies
+
+
+@pytest.mark.parametrize("fetched", [False, True])
+def test_the_copy_goes_to_compute_and_then_the_visit(fetched: bool) -> None:
+    node = Node(FakeCompute(0.25), kept(fetched=fetched))
+    done = node.tried()
+    assert (done.value, done.fault) == (0.25, "")
+    ops = [(op, fields.get("index"), fields.get("length")) for op, fields in node.compute.told]
+    assert ops == [("copy_chunk", 0, 8), ("copy_chunk", 1, 4), ("recount", None, None)]
+    told = node.compute.told[-1][1]
+    assert (told["stage"], told["step"], told["copy"]) == (STAGE, 5, [4, "c4", [1, 2]])
+    assert None not in (told["input"], told["gradient"], told["passed_on"], told["handed_back"])
+
+
+@pytest.mark.parametrize("copies", [CopyStore(), kept(Version(5, "c5", Attempt(1, 3)))], ids=["none", "another"])
+def test_without_that_copy_there_is_nothing_to_compare_with(copies: CopyStore) -> None:
+    node = Node(FakeCompute(), copies)
+    done = node.tried()
+    assert (done.value, done.fault, node.compute.told) == (0.0, "", [])
+
+
+def test_copies_of_a_part_of_a_model_are_not_tried() -> None:
+    node = Node(FakeCompute(), kept())
+    node.trials.whole_models = False
+    assert (node.tried()).value == 0.0 and not node.compute.told
+
+
+@pytest.mark.parametrize("op", ["copy_chunk", "recount"])
+def test_what_compute_cannot_do_accuses_nobody(op: str) -> None:
+    done = Node(FakeCompute(2.0, broken=op), kept()).tried()
+    assert (done.value, done.fault) == (0.0, "")
+
+
+def test_numbers_that_are_none_are_a_fault_of_the_holder() -> None:
+    assert Node(FakeCompute(fault="the activation is not finite"), kept()).tried().fault
+    assert "nan" in Node(FakeCompute(float("nan")), kept()).tried().fault
