@@ -81,30 +81,34 @@ class Recruiting:
 
     def rungs(self, s: Situation, stages: list[int]) -> Mapping[int, tuple[bool, str]]:
         """For each open stage: can it be filled without its weights, and why not."""
-        choices = self._choices(s, stages)
+        choices = self._choices(s, stages, self._available(s, stages))
         return {stage: (rung is not None, reason) for stage, (rung, _, reason) in choices.items()}
 
     def weighed(self, s: Situation, stages: Sequence[int]) -> str:
         """What can be done about stages that nobody holds, and about how many steps of learning each way costs."""
         if not stages:
             return "others hold all that was lost, and go on"
-        before = rebuilt_lately(s.history.rebuilt_at(), s.highest_step)
+        before, available = rebuilt_lately(s.history.rebuilt_at(), s.highest_step), self._available(s, stages)
         told = []
-        for stage, (rung, _, reason) in self._choices(s, [*stages]).items():
-            steps = steps_lost(stage, rung, s.settings, 0.0, before)
+        for stage, (rung, _, reason) in self._choices(s, stages, available).items():
+            age = available.step - available.copied.get(stage, available.step)
+            steps = steps_lost(stage, rung, s.settings, age, before)
             told.append(f"{spoken_stage(stage)}: {rung or 'wait'}, {steps:.3g} ({reason})")
         if s.settings.may_leave_out({*self.view.omitted, *stages}):
             told.append(f"to leave out, {OMITTED:g} more")
         return f"without a holder, steps of learning: {'; '.join(told)}; to wait, one for each step's time"
 
-    def _choices(self, s: Situation, stages: list[int]) -> dict[int, Choice]:
+    def _available(self, s: Situation, stages: Sequence[int]) -> Available:
+        """What there is to fill `stages` from, which nobody holds."""
         known, start = self.progress.base, self.view.lineage.start
         if known is None and start is not None and start.step >= s.highest_step:
             known = start  # as good as committed, though nobody has it yet (rule 36)
         base = known.step if known is not None else s.highest_step
         held = frozenset(range(len(self.view.holders))) - {*stages, *self.view.omitted} - self.progress.empty
         stored = self.restart.kept(s, known) if known is not None else {}
-        available = Available(base, held, self._copied(s, base), stored)
+        return Available(base, held, self._copied(s, base), stored)
+
+    def _choices(self, s: Situation, stages: Sequence[int], available: Available) -> dict[int, Choice]:
         choices = dict[int, Choice]()
         for least in (1, REFUTED_BY):
             barred = refuted(self.memory, self.view, least) - {*stages}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -14,6 +15,7 @@ from ftnode.protocol.leader.recruiting import Recruiting
 from ftnode.protocol.leader.replica_moves import ReplicaMoves
 from ftnode.protocol.leader.restart import Restart
 from ftnode.protocol.recovery.candidate_order import WIDTH_MAX, Offering
+from ftnode.protocol.recovery.learning_cost import OMITTED, steps_lost
 from ftnode.protocol.situation import Beat, MakeOffer, Remember, SetTimer, Situation
 from ftnode.protocol.words.effects import Note
 from ftnode.protocol.words.messages import Answer, Begin, Donor, Plan
@@ -250,6 +252,25 @@ def test_a_head_without_a_copy_halts_the_run(copied: tuple[tuple[int, Version], 
     rungs = role.rungs(s, [0])
     assert rungs[0][0] is possible
     assert role.halt_reason(s, rungs).startswith("halted: ") is not possible
+
+
+@pytest.mark.parametrize("old", [0, 5])
+def test_what_is_told_of_a_loss_has_a_price_for_each_step_that_a_copy_is_old(old: int) -> None:
+    view, copy = view_of((), (B,), (C,)), Version(7 - old, "", BASE.attempt)
+    role, s = recruiting(view), led(standby(D, 0, copies=((0, copy),)), view)
+    role.memory.lent.hear([LentCopy(0, D.id, copy, "d")])
+    assert f"head: head, {steps_lost(0, Rung.HEAD, SETTINGS, old):.3g} (" in role.weighed(s, [0])
+
+
+def test_what_is_told_of_a_loss_names_what_nothing_fills_and_what_may_be_left_out() -> None:
+    view, four = view_of((A,), (B,), (), (C,)), replace(SETTINGS, stages=3, omit=True)
+    role = recruiting(view)
+    s = situation(view=view, settings=four)
+    blend = f"stage 2: blend, {steps_lost(2, Rung.BLEND, four):.3g} ("
+    told = role.weighed(s, [2])
+    assert blend in told and f"; to leave out, {OMITTED:g} more; to wait" in told
+    assert "head: wait, " in role.weighed(s, [0]) and "to leave out" not in role.weighed(s, [0])
+    assert role.weighed(s, []) == "others hold all that was lost, and go on"
 
 
 def test_a_copy_that_was_not_lent_too_often_is_not_counted_on() -> None:
