@@ -204,8 +204,9 @@ def _rollback_lines(status: SwarmStatus) -> list[str]:
         return [
             f"rolled back by its author's order: to the snapshots of step {went_to:,} (step {ordered:,} was ordered)"
         ]
-    trouble = printable(status.rollback_trouble) or "not done while no disks here have all stages so old"
-    return [f"its author orders to roll back to step {ordered:,} or an earlier one: {trouble}"]
+    why = printable(status.rollback_trouble, REASON_SHOWN)
+    why = f", which changes nothing: {why}" if why else ": not done while no disks here have all stages so old"
+    return [f"its author orders to roll back to step {ordered:,} or an earlier one{why}"]
 
 
 def _leader_line(status: SwarmStatus) -> str:

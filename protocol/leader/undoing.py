@@ -51,10 +51,10 @@ class Undoing:
             )
             out.append(GoOnFromDisks(number, best.version, len(best.kept), reason, order.number))
         elif best is None and looked:
-            why = f"no disk here has all stages of step {order.step} or of an earlier one"
+            self.trouble = f"no disk here has all stages of step {order.step} or of an earlier one"
             if not settings.snapshot_every:
-                why = "this run keeps no snapshots"
-            self.trouble = f"the author's order to roll back to step {order.step} changes nothing: {why}"
+                self.trouble = "this run keeps no snapshots"
             if s.now - memory.ordered[1] >= settings.restart_wait_seconds:
-                out.note("rollback", self.trouble, step=str(order.step))
+                told = f"the author's order to roll back to step {order.step} changes nothing: {self.trouble}"
+                out.note("rollback", told, step=str(order.step))
         return out

@@ -82,6 +82,25 @@ def test_who_was_found_to_lie_is_named_with_who_has_signed_it() -> None:
     assert "lied" not in " ".join(plain_lines(FULL))
 
 
+ORDERED = "its author orders to roll back to step 1,100 or an earlier one"
+IN_VAIN = f"no disk here has all stages of step 1,100 or of an earlier one{' that somebody kept' * 10}"
+
+
+@pytest.mark.parametrize(
+    ("went_to", "trouble", "told"),
+    [
+        (None, "", f"{ORDERED}: not done while no disks here have all stages so old"),
+        (None, IN_VAIN, f"{ORDERED}, which changes nothing: {IN_VAIN}"),
+        (1000, "", "rolled back by its author's order: to the snapshots of step 1,000 (step 1,100 was ordered)"),
+    ],
+)
+def test_what_became_of_an_order_to_roll_back_is_told_whole_and_once(
+    went_to: int | None, trouble: str, told: str
+) -> None:
+    status = replace(FULL, rollback_ordered=1100, rollback_went_to=went_to, rollback_trouble=trouble)
+    assert told in plain_lines(status)
+
+
 def test_a_recovery_is_told_whole() -> None:
     why = "stage 1 is an end of the pipeline: its one block neighbour takes its place; " * 3
     rows = (
