@@ -15,6 +15,7 @@ LOSS_MAX: Final = 1.01
 TOKENS_MIN: Final = 0.9
 """Of the rate before, for the same; the machine's own noise is some hundredths."""
 UNCHECKED: Final = Setting(checks=0).name
+ALL_KINDS: Final = "usual and only holder"
 ROW: Final = ("kind", "outcome", "steps_until_found", "honest_removed", "loss_ratio", "tokens_ratio")
 
 
@@ -68,7 +69,12 @@ def rows_by_setting(found: Mapping[str, Any]) -> dict[str, Sequence[Mapping[str,
 
 
 def f1_by_setting(found: Mapping[str, Any]) -> dict[str, float]:
-    return {name: f1(rows) for name, rows in rows_by_setting(found).items()}
+    """Of each setting alone, and of all kinds where some have an only holder."""
+    rows = rows_by_setting(found)
+    scores = {name: f1(each) for name, each in rows.items()}
+    if {USUAL.name, ONLY_HOLDER} <= rows.keys():
+        scores[ALL_KINDS] = f1([*rows[USUAL.name], *rows[ONLY_HOLDER]])
+    return scores
 
 
 def honest_row(measured: Mapping[str, Any], without: Mapping[str, float]) -> dict[str, Any]:
@@ -157,15 +163,17 @@ def honest_table(honest: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def summary(found: Mapping[str, Any]) -> str:
-    """The page's line on all of it."""
+    """The page's two lines on all of it."""
     rows = found["kinds"]
     counts = [sum(each["outcome"] == one for each in rows) for one in (PREVENTED, FOUND, OPEN)]
     checks = found.get("checks")
     cost = "" if not checks else (
-        f" Checks of {USUAL.checks:g} cost {checks['tokens']:.1%} of tokens/s, {checks['bytes']:.1%} of bytes."
+        f"\nChecks of {USUAL.checks:g} cost {checks['tokens']:.1%} of tokens/s, {checks['bytes']:.1%} of bytes."
     )  # fmt: skip
     kinds = f"{len(rows)} kinds: {counts[0]} prevented, {counts[1]} found, {counts[2]} not defended"
-    return f"**Of {kinds}.** F1: {found['f1']:g}.{cost}"
+    every = found["f1_by_setting"].get(ALL_KINDS)
+    more = "" if every is None else f", and {every:g} with those of a stage's only holder"
+    return f"**Of {kinds}.** F1: {found['f1']:g}{more}.{cost}"
 
 
 def _spoken(number: float | None, how: str) -> str:

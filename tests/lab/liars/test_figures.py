@@ -6,7 +6,19 @@ from typing import Any
 
 import pytest
 
-from ftnode.lab.liars.figures import FOUND, OPEN, PREVENTED, ROW, f1, outcome, row, virtual_row
+from ftnode.lab.liars.figures import (
+    ALL_KINDS,
+    FOUND,
+    OPEN,
+    PREVENTED,
+    ROW,
+    f1,
+    f1_by_setting,
+    outcome,
+    row,
+    virtual_row,
+)
+from ftnode.lab.liars.ground import ONLY_HOLDER
 from ftnode.lab.liars.kinds import KINDS
 from ftnode.lab.liars.swarm import AFTER_STEPS, final
 
@@ -76,3 +88,11 @@ def test_a_kind_of_the_virtual_world_is_found_only_where_each_world_found_it() -
 def test_f1(outcomes: list[str], removed: int, expected: float) -> None:
     rows = [{"outcome": each, "honest_removed": removed if not place else 0} for place, each in enumerate(outcomes)]
     assert f1(rows) == expected
+
+
+def test_f1_of_all_kinds_is_told_where_some_have_an_only_holder() -> None:
+    found, missed = ({"outcome": each, "honest_removed": 0} for each in (FOUND, OPEN))
+    both = f1_by_setting({"kinds": [found] * 3, "by_setting": {ONLY_HOLDER: [found, missed]}})
+    assert both == {"usual": 1.0, ONLY_HOLDER: 0.667, ALL_KINDS: 0.889}
+    assert ALL_KINDS not in f1_by_setting({"kinds": [found], "by_setting": {}})
+    assert ALL_KINDS not in f1_by_setting({"kinds": [], "by_setting": {ONLY_HOLDER: [found]}})

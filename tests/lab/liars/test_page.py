@@ -33,7 +33,7 @@ def figures() -> dict[str, Any]:
 
 def test_the_page_has_the_figures(figures: dict[str, Any]) -> None:
     wanted = {
-        r"(?m)^\*\*Of \d+ kinds.*$": page.summary(figures),
+        r"(?m)^\*\*Of \d+ kinds.*\n.*$": page.summary(figures),
         r"(?m)^\| kind \| outcome \|.*(?:\n\|.*)*": page.table(figures["kinds"]),
         r"(?m)^\| only holder \|.*(?:\n\|.*)*": page.only_holder_table(figures["by_setting"][ONLY_HOLDER]),
         r"(?m)^\| kind \| worlds \|.*(?:\n\|.*)*": page.virtual_table(figures["virtual"]),
@@ -80,6 +80,7 @@ NO_ROOM: Final = "nobody else has the weights of its stage, so that nobody can d
 
 KNOWN: Final = {
     (ONLY_HOLDER, "", "1 - f1"): Missed(0.25, NO_ROOM),
+    (page.ALL_KINDS, "", "1 - f1"): Missed(0.062, NO_ROOM),
     **{
         (ONLY_HOLDER, f"only-holder-{name}", "open"): Missed(1, NO_ROOM)
         for name in ("gradients-turned", "gradients-noise", "gradients-older", "activations-noise")
@@ -114,8 +115,9 @@ def measured_and_goals(figures: dict[str, Any]) -> Iterator[tuple[Goal, float, f
     """(what, the value, the goal), of all values that are to be small."""
     yield ("", "", "cost"), figures["cost"], COST_MAX
     checked = {name: rows for name, rows in page.rows_by_setting(figures).items() if name != page.UNCHECKED}
-    for setting, rows in checked.items():
+    for setting in (*checked, page.ALL_KINDS):
         yield (setting, "", "1 - f1"), round(1 - figures["f1_by_setting"][setting], 6), round(1 - F1_MIN, 6)
+    for setting, rows in checked.items():
         for each in rows:
             yield (setting, each["kind"], "open"), each["outcome"] == page.OPEN, 0
             yield (setting, each["kind"], "honest_removed"), each["honest_removed"], 0
@@ -162,6 +164,7 @@ SPOILT: Final[dict[str, Callable[[dict[str, Any]], None]]] = {
     ),
     "f1": lambda figures: figures["f1_by_setting"].update(usual=0.949),
     "a known f1": lambda figures: figures["f1_by_setting"].update({ONLY_HOLDER: 0.666}),
+    "f1 of all kinds": lambda figures: figures["f1_by_setting"].update({page.ALL_KINDS: 0.937}),
     "accused without a lie": lambda figures: figures["honest"]["usual"].update(accused=1),
     "f1 of another setting": lambda figures: figures["f1_by_setting"].update({"boundary int4": 0.949}),
     "cost": lambda figures: figures.update(cost=0.0301),
