@@ -59,6 +59,7 @@ def test_goals_are_reached_but_for_what_is_known(figures: dict[str, Any]) -> Non
 def test_the_page_tells_of_the_figures(figures: dict[str, Any]) -> None:
     """In the table of what was to be reached."""
     odyssey, estimator, volunteers = figures["odyssey"], figures["estimator"], figures["volunteers"]
+    least, mean = (1000 * figures["moving"]["plan_of_64"][each] for each in ("least", "mean"))
     told = {
         "work over Oobleck": (f"{odyssey['over_oobleck']:.3f}", "**missed**"),
         "work over ReCycle": (f"{odyssey['over_recycle']:.3f}", "**missed**"),
@@ -66,6 +67,7 @@ def test_the_page_tells_of_the_figures(figures: dict[str, Any]) -> None:
         "never 2 %": (f"{min(each['ratio'] for each in figures['settings']):.3f}",),
         "tokens/s of 20": (f"{volunteers['over_equal_stages']:.2f}", f"{volunteers['worst_draw']:.2f}"),
         "moves per": (f"{figures['moving']['moves_per_peer_hour']:.2f}",),
+        "a plan of 64": (f"{least:.0f} to {mean:.0f} ms",),
         "bytes moved": (f"{figures['moving']['bytes_over_least']:.3f}",),
         "the estimate": (f"{len(estimator['measured'])} layouts", f"{100 * estimator['mean_error']:.1f} %"),
         "the same, at worst": (f"{100 * estimator['worst_error']:.1f} %",),
