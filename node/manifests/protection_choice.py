@@ -32,6 +32,9 @@ BACK: Final = {
     "shadow": "goes on from its copy",
 }
 """What becomes of a stage whose holders have all gone."""
+ALONE: Final = (
+    "the one block stage has no neighbours: where all of its holders have gone, the run waits for one of them"
+)
 BEHIND: Final = {
     "none": "225 of them",
     "checkfree": "225 of them",
@@ -82,6 +85,8 @@ def protection_text(manifest: Manifest) -> str:
     takes = f"that is {size_text(spent)} a step beside its tensors, {spent / manifest.step_bytes:.1%} more"
     what = f"volunteers keep copies for each other, {' and '.join(does)}; {takes}" if does else "nobody keeps copies"
     lost = "a stage whose holders have all gone"
+    if manifest.pipeline.stages == 1 and not recovery.shadow_every:
+        return f"protection {name}: {what}; {ALONE}"
     if manifest.start.weights and not recovery.shadow_every:
         return f"protection {name}: {what}; {lost} begins again with the model that the run goes on from"
     cost = f"24 such losses cost a run of 800 steps {BEHIND[name]}"
@@ -94,7 +99,10 @@ def _default(choice: Choice, every: int) -> Choice:
     if manifest.start.weights:
         return _with(choice, "checkfree", every, "a lost stage begins again with the model that the run goes on from")
     if manifest.pipeline.stages < SHADOW_STAGES_MIN:
-        return _with(choice, "checkfree", every, f"shadows need {SHADOW_STAGES_MIN} stages; a lost one is blended")
+        back = (
+            "a lost one is blended" if manifest.pipeline.stages > 1 else "one that is alone comes back with its holder"
+        )
+        return _with(choice, "checkfree", every, f"shadows need {SHADOW_STAGES_MIN} stages; {back}")
     if every > SHADOW_EVERY_MAX:
         return _with(choice, "checkfree", every, f"shadows would be {every} steps old, for a tenth of a step's bytes")
     reason = "with shadows a run was 6 iterations behind after 24 losses, with blends of neighbours 225"

@@ -21,7 +21,10 @@ from ftnode.node.manifests.protection_choice import (
 )
 from ftnode.protocol.manifest.parse import Manifest, Start, parse, render
 from ftnode.protocol.manifest.sections import SHADOWS_SHARE
+from ftnode.protocol.recovery.rungs import choose_rung
 from ftnode.protocol.words.errors import UserError
+from ftnode.protocol.words.settings import Settings
+from ftnode.protocol.words.types import HEAD
 
 SMALL = PRESETS["small"]
 KILLS: Final = Path(__file__).parents[3] / "docs" / "recovery" / "swarm_kills.json"
@@ -101,6 +104,17 @@ def test_few_stages_are_blended() -> None:
         with pytest.raises(UserError, match=f"--protect {name.replace('+', '.')} needs 4 stages") as failed:
             with_protection(Choice(in_stages(2)), name)
         assert failed.value.exit_code == 64
+
+
+@pytest.mark.parametrize("name", ["none", "checkfree"])
+def test_one_stage_alone_is_made_of_nothing(name: str) -> None:
+    """No rung fills it, and no such loss was measured."""
+    told = protection_text(chosen(in_stages(1), name))
+    assert told.startswith(f"protection {name}: ") and told.endswith("the run waits for one of them")
+    assert (
+        "neighbours, and" not in told
+        and choose_rung(1, frozenset({HEAD}), 7, Settings("run", 1, 9, 1, 1), {})[0] is None
+    )
 
 
 def test_a_run_that_goes_on_from_a_model_has_it_to_begin_again_with() -> None:
