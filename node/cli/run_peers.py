@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +12,9 @@ from ftnode.node.manifests.authorship import signer
 from ftnode.node.manifests.reading import read_manifest
 from ftnode.protocol.manifest.parse import Manifest, parse
 from ftnode.protocol.words.errors import UserError
+
+if TYPE_CHECKING:
+    from ftnode.node.watch.status import SwarmStatus
 
 ERRORS = "cli_run_peers"
 
@@ -100,11 +104,8 @@ def announce(manifest: Path, message: str, peers: tuple[str, ...], timeout: floa
 
 
 def _check_stages(addresses: tuple[str, ...], manifest: Manifest, home: Path, timeout: float) -> None:
-    """Raises UserError (75) where stages would be lost with those whom the manifest cuts off. Where no status is to be
-    had, nobody can tell."""
-    from ftnode.node.manifests.cut_off import cut_off, stages_that_go
+    """As `refuse_to_lose`. Where no status is to be had, nobody can tell."""
     from ftnode.node.watch.light_client import fetch_status
-    from ftnode.protocol.words.types import names_of
 
     if manifest.membership.join == "open":
         return
@@ -112,6 +113,14 @@ def _check_stages(addresses: tuple[str, ...], manifest: Manifest, home: Path, ti
         status = fetch_status(addresses, timeout, manifest.run_id)
     except UserError:
         return
+    refuse_to_lose(status, manifest, home)
+
+
+def refuse_to_lose(status: SwarmStatus, manifest: Manifest, home: Path) -> None:
+    """Raises UserError (75) where stages would be lost with those whom the manifest cuts off."""
+    from ftnode.node.manifests.cut_off import cut_off, stages_that_go
+    from ftnode.protocol.words.types import names_of
+
     if lost := stages_that_go(status, cut_off(manifest, home)):
         who = ", ".join(dict.fromkeys(peer[-6:] for peers in lost.values() for peer in peers))
         raise UserError(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ftnode.node.cli.options import INPUT, WholeRange, home_option, json_option, peer_option
-from ftnode.node.cli.run_peers import timeout_option
+from ftnode.node.cli.run_peers import refuse_to_lose, timeout_option
 from ftnode.node.manifests.authorship import order_of
 from ftnode.node.manifests.reading import read_manifest
 from ftnode.protocol.manifest.parse import Manifest, parse, settings
@@ -47,7 +47,8 @@ def rollback(
     """Order the swarm of MANIFEST to undo its newest steps: it goes on from the newest snapshots of all stages, of step
     N or earlier, that volunteers have on their disks. What it has trained since is lost. The order is signed with this
     machine's author key and kept in MANIFEST. Where no disk has such snapshots, nothing changes, and `ftnode status`
-    says so. Without --peer: through this machine's node, else through peers remembered.
+    says so. MANIFEST's list goes with it, and is refused where `ftnode run push` refuses it. Without --peer: through
+    this machine's node, else through peers remembered.
 
     With --before-lies the step is the one before the first proven lie. Only a node that was there can tell, so it goes
     by what nodes of this home have seen and kept, and not by what others say. Lies that nobody has proven stay."""
@@ -82,6 +83,7 @@ def rollback(
         raise UserError(
             f"the run is at step {status.step}: nothing after step {wanted} can be undone; name an earlier step"
         )
+    refuse_to_lose(status, ordered, folder)
     replace_manifest(manifest, changed)
     show_manifest(addresses, ordered, changed, timeout)
     _tell(ordered, status, proven.with_told(status.convicted) if proven is not None else None, as_json)

@@ -42,13 +42,16 @@ class Author:
     def __init__(self, home: Path) -> None:
         self.home = home
 
-    def text(self, *peers: str, revision: int = 0, join: str = "listed", steps: int = 400) -> str:
+    def text(
+        self, *peers: str, revision: int = 0, join: str = "listed", steps: int = 400, snapshot_every: int = 0
+    ) -> str:
         key = author_key(home_directory(str(self.home)))
         try:
             tiny = PRESETS["tiny"]
             membership = Membership(join=join, peers=peers, revision=revision)
             run = replace(tiny.run, author=key.peer_id, steps=steps)
-            return sign(render(replace(tiny, run=run, membership=membership)), key)
+            recovery = replace(tiny.recovery, snapshot_every=snapshot_every)
+            return sign(render(replace(tiny, run=run, membership=membership, recovery=recovery)), key)
         finally:
             key.release()
 

@@ -25,7 +25,7 @@ def status(*holders: tuple[str, ...]) -> SwarmStatus:
         for stage, peers in enumerate(holders)
         for peer in peers or ("",)
     ]
-    return SwarmStatus(Speaker(ONE, "0.1.0", "cpu", "volunteer"), run="abcdef", stages=tuple(rows))
+    return SwarmStatus(Speaker(ONE, "0.1.0", "cpu", "volunteer"), run="abcdef", step=7, stages=tuple(rows))
 
 
 def with_list(manifest: Manifest, join: str, *peers: str) -> Manifest:
@@ -64,6 +64,7 @@ def test_a_list_cuts_off_whom_it_does_not_name_and_one_of_vouchers_whom_nobody_v
         ("push MANIFEST", 75),
         ("push MANIFEST --lose-stages", 0),
         ("announce MANIFEST leave", 75),
+        ("rollback MANIFEST --to-step 3", 75),
     ],
 )
 def test_a_list_that_would_lose_a_stage_does_not_get_to_the_swarm(
@@ -75,7 +76,7 @@ def test_a_list_that_would_lose_a_stage_does_not_get_to_the_swarm(
     )
     monkeypatch.setattr("ftnode.node.manifests.fetch.show_manifest", lambda *what: shown.append(what[2]))
     path = tmp_path / "run.toml"
-    text = Author(tmp_path / "author").text(ONE)
+    text = Author(tmp_path / "author").text(ONE, snapshot_every=5)
     path.write_text(text)
     address = f"/ip4/127.0.0.1/tcp/9/p2p/{ONE}"
     seen = ftnode(
