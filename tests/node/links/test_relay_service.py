@@ -14,6 +14,7 @@ import trio
 
 from ftnode.node.home.identity import peer_id_bytes, take_identity
 from ftnode.node.links import p2pd_messages as messages
+from ftnode.node.links import relay_service
 from ftnode.node.links.addresses import PeerAddress
 from ftnode.node.links.p2pd import LOOPBACK, P2pd, P2pdError
 from ftnode.node.links.relay import reserve
@@ -119,6 +120,47 @@ def test_a_member_is_relayed_for_beyond_that(tmp_path: Path) -> None:
             await caller.connect(hidden.peer_id, await place_of(hidden, relay), 5)
             assert await send_until_cut_off(caller, hidden, 50 << 20) >= 50 << 20
 
+    limited(main)
+
+
+SECRET = b"what nobody but the two of them reads"
+
+
+def test_a_relay_neither_reads_nor_changes_what_it_carries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ends shake hands through their circuit. So it has other bytes than they do, and one bit of them that it
+    turns ends the link."""
+    passed, got, spoils = bytearray(), bytearray(), False
+    honest = relay_service.write_all
+
+    async def write_all(stream: trio.SocketStream, parts: list[memoryview], *patience: trio.CancelScope) -> None:
+        piece = bytearray(b"".join(parts))
+        passed.extend(piece)
+        piece[-1] ^= spoils
+        await honest(stream, [memoryview(piece)], *patience)
+
+    async def take(_peer: str, stream: trio.SocketStream) -> None:
+        while data := await stream.receive_some(1 << 18):
+            got.extend(data)
+
+    async def main() -> None:
+        nonlocal spoils
+        async with relayed(tmp_path, lambda peer: MEMBER) as (relay, hidden, caller, _):
+            await hidden.serve(SINK, take)
+            await caller.connect(hidden.peer_id, await place_of(hidden, relay), 5)
+            stream = await caller.open(hidden.peer_id, SINK, 5)
+            await stream.send_all(100 * SECRET)
+            with trio.fail_after(5):
+                while len(got) < 100 * len(SECRET):
+                    await trio.sleep(0)
+            assert got == 100 * SECRET and len(passed) > len(got) and SECRET not in passed
+            spoils = True
+            await stream.send_all(SECRET)
+            with trio.fail_after(5):
+                while await caller.is_connected(hidden.peer_id):
+                    pass
+            assert got == 100 * SECRET, "nothing of it arrives"
+
+    monkeypatch.setattr(relay_service, "write_all", write_all)
     limited(main)
 
 
