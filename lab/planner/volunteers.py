@@ -175,7 +175,7 @@ def best_equal(volunteers: Sequence[Volunteer]) -> tuple[float, int, int] | None
 
 
 def asked_again(asked: Swarm) -> BestLayout | None:
-    """A search that begins with what the last one found, as a swarm asks with each change, until nothing is better."""
+    """A search that begins with what the last one found, until nothing is better."""
     found = best_layout(asked)
     for _ in range(ASKED):
         better = None if found is None else best_layout(asked, found.holders)

@@ -32,11 +32,13 @@ def unequal(seed: int) -> Swarm:
     return Swarm(machines, room, (1,) * (stages + 1), Batch(12, 12, BoundaryBytes(0, 0)))
 
 
-def grown(swarm: Swarm, replicas: int, risk: Risk) -> Holders:
-    """What the layout becomes when volunteers come in the order of their names. Raises NoEnd."""
+def grown(swarm: Swarm, replicas: int, risk: Risk, holders: Holders = ()) -> Holders:
+    """What the layout becomes when volunteers come in the order of their names. `holders`: at first, all stages by
+    those who come first; without them, all by the first one. Raises NoEnd."""
     names = sorted(swarm.machines)
-    holders: Holders = ((names[0],),) * len(swarm.sizes)
-    for place in range(2, len(names) + 1):
+    holders = holders or ((names[0],),) * len(swarm.sizes)
+    there = len({name for group in holders for name in group})
+    for place in range(max(2, there), len(names) + 1):
         for holders in _changed(swarm, holders, names[:place], replicas, risk):  # noqa: B020
             assert all(holders), "no stage without a holder"
     return holders

@@ -11,6 +11,7 @@ from ftnode.protocol.planning.costs import Risk
 from ftnode.protocol.planning.schedule import step_timing
 from ftnode.protocol.planning.search import best_layout
 from tests.protocol.planning.growing import NoEnd, grown, unequal
+from tests.protocol.planning.grown_volunteers import of_draw
 
 NEAR, NEAR_ON_AVERAGE = 1.45, 1.2
 
@@ -27,6 +28,11 @@ def over_best(seed: int) -> float:
 def test_unequal_volunteers_end_near_the_best_layout() -> None:
     found = [over_best(seed) for seed in range(32)]
     assert max(found) < NEAR and mean(found) < NEAR_ON_AVERAGE
+
+
+def test_twenty_volunteers_get_beyond_equal_stages_and_not_always() -> None:
+    """docs/explanation/planner.md has all sixteen draws."""
+    assert [round(found / equal, 2) for found, equal in map(of_draw, (7, 15))] == [0.82, 4.6]
 
 
 def test_where_nobody_loses_its_place_they_would_not(monkeypatch: pytest.MonkeyPatch) -> None:
