@@ -665,6 +665,9 @@ class Leader:
         recruiting.close(recruiting.open_stages())
         if s.me not in progress.statuses:  # offers name the base, so that who has exactly that is asked first
             return out
+        if stages and s.highest_step and self.memory.plan != self.memory.plan_said:
+            self.memory.plan_said = self.memory.plan
+            out.note("plan", self.memory.plan)
         out.extend(recruiting.offer(s, stages, rungs))
         if recruiting.pending:
             return out

@@ -133,6 +133,8 @@ class LeaderMemory:
     """Seconds of members for a microbatch at a block stage, also of those who are none any more."""
     plan: str = ""
     """What was last chosen of who should hold what, over what, and with which numbers."""
+    plan_said: str = ""
+    """That of a loss which was last written to the log."""
     ordered: tuple[int, float] = (0, 0.0)
     """The author's newest order to undo steps, by its number, and since when this peer leads with it."""
     losses_seen: int = 0

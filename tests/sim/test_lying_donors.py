@@ -130,6 +130,8 @@ def test_honest_donors_are_believed(seed: int) -> None:
     swarm = Swarm(seed)
     swarm.lose(*swarm.holders_of(3))
     assert swarm.rungs(3) == [(Rung.BLEND, (2, 4))] and not swarm.refusals()
+    weighed = [note for note in swarm.world.notes if " plan: " in note]
+    assert len(weighed) == 1 and "without a holder, steps of learning: stage 3: blend" in weighed[0], weighed
 
 
 def test_a_step_that_is_tried_again_is_tried_again_with_the_donors() -> None:
