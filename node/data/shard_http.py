@@ -9,7 +9,6 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 import httpx
 
-from ftnode.models.shards import BLOCK_BYTES
 from ftnode.node.data.shard_sources import BLOCK_SECONDS, Delivery, NotFetched
 from ftnode.node.links.bandwidth import Gate
 
@@ -41,7 +40,7 @@ class HttpShards:
                 begins, size = _range(answer, start)
                 if size > size_max:
                     raise NotFetched(f"{name} has {size} bytes there, where at most {size_max} are right")
-                yield Delivery(begins, size, _within(self._limit, answer.aiter_raw(BLOCK_BYTES)))
+                yield Delivery(begins, size, _within(self._limit, answer.aiter_raw()))
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise NotFetched(f"{name}: {str(error) or type(error).__name__}") from None
 

@@ -96,6 +96,31 @@ def test_a_damaged_file_there_comes_from_a_peer(damage: str, tmp_path: Path, bui
     assert poor.shards.head() == (True, "")
 
 
+def test_what_came_before_a_line_broke_is_kept() -> None:
+    """However little: a slow line gets less than a block in its turn."""
+    given, came = 300_000, 0
+
+    async def half(stream: trio.SocketStream) -> None:
+        await stream.receive_some(1 << 16)
+        await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + bytes(given))
+        await stream.aclose()
+
+    async def main() -> None:
+        nonlocal came
+        async with trio.open_nursery() as nursery:
+            listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+            nursery.start_soon(trio.serve_listeners, half, listeners)
+            port = listeners[0].socket.getsockname()[1]
+            with pytest.raises(NotFetched), trio.fail_after(10):
+                async with HttpShards(f"http://127.0.0.1:{port}").open("shard", 0, 1 << 20) as delivery:
+                    async for block in delivery.blocks:
+                        came += len(block)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    assert came == given
+
+
 class Endless:
     """Gives the index, and of every other file more than there is."""
 
