@@ -1,1 +1,1 @@
-"""Training data: building shards, storing and lending them."""
+"""Training data: building shards, fetching, checking and lending them. The order: docs/explanation/data.md."""

@@ -1,6 +1,12 @@
 """Files of a run that are missing here, from whoever has them: one at a time, each held against its hash.
 
-Token shards and the layers of the model that a run began with are fetched alike (shards.py, first_layers.py).
+    lock the folder → survey → rounds, until nothing is missing
+    round           → sources in turn, the fastest first → the index, if it is missing → files
+    file            → grows in a part of this source alone → its hash fits → kept
+
+A source that has nothing for us, or whose turn is over, gives way to the next one. After a round in which nothing came
+there is a pause. Token shards and the layers of the model that a run began with are fetched alike (shards.py,
+first_layers.py). The whole story: docs/explanation/data.md.
 """
 
 from __future__ import annotations
@@ -11,13 +17,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 from pathlib import Path
 from random import Random
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 import trio
 
 from ftnode.models.shards import BLOCK_BYTES, StoredFile
+from ftnode.node.data.file_store import PARTS_MAX, FileStore, NoRoom
 from ftnode.node.data.shard_sources import NotFetched, ShardSource
-from ftnode.node.data.shard_store import PARTS_MAX, NoRoom, ShardStore
 
 log = logging.getLogger(__name__)
 
@@ -43,16 +49,20 @@ ABSENT_MAX: Final = 8
 
 
 class Fetching:
-    """What is missing in `store`. `sources`: whom to ask now, those first that are preferred."""
+    """What is missing in a store. It is the only one who changes that: `run` is one task of the node."""
 
     def __init__(
-        self, store: ShardStore, sources: Callable[[], Sequence[ShardSource]], chance: Random,
+        self, store: FileStore, local: Path | None, sources: Callable[[], Sequence[ShardSource]], chance: Random,
         tell: Callable[[str], None],
     ) -> None:  # fmt: skip
+        """`local`: the owner's folder with some or all of it. `sources`: whom to ask now, those first that are
+        preferred. `tell`: one line for people."""
         self.store = store
+        self.surveyed = False
+        """What is here is known."""
         self.trouble = ""
         """Why nothing comes now, for people; empty while nothing is wrong."""
-        self._sources, self._chance, self._tell = sources, chance, tell
+        self._local, self._sources, self._chance, self._tell = local, sources, chance, tell
         self._told: set[str] = set()
         self._passing = ""
         """What kind of trouble was said last. Nothing has come since."""
@@ -98,14 +108,26 @@ class Fetching:
         verb = "keep" if place.is_relative_to(self.store.folder) else "read"
         return f"cannot {verb} {self.store.what} in {place}: {error.strerror}"
 
-    async def _fetch_until(self, survey: Callable[[], Awaitable[None]]) -> None:
-        """Until nothing is missing. `survey`: look again at what is here, which another node may have fetched. Raises
-        DataError when it may not be fetched, NoRoom, OSError."""
+    async def _survey(self) -> None:
+        """Look at what is here, in a thread. Raises DataError of what is of no use, OSError."""
+        look: Any = trio.to_thread.run_sync  # the stubs of trio-typing do not know that option
+        survey = await look(self.store.look, self._local, abandon_on_cancel=True)
+        self.store.take_over(survey)
+        for trouble in survey.troubles:
+            self._tell(trouble)
+
+    async def _take_turn(self) -> None:
+        """Be the one of this home's nodes that fetches, and look again at what is here: another one may have fetched
+        some of it. Raises as `_survey`."""
         while not self.store.lock():
-            await trio.sleep(LOCK_SECONDS)  # another node of this home fetches them
+            await trio.sleep(LOCK_SECONDS)
         if self.store.lacks_files():  # every file that is here is hashed below, which takes long
             self.store.check_room()
-        await survey()
+        await self._survey()
+
+    async def _fetch_all(self) -> None:
+        """Until nothing is missing. Raises DataError when it may not be fetched, NoRoom, OSError."""
+        await self._take_turn()
         idle = 0
         while not self.store.complete:
             sources = self._sources()

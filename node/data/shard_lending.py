@@ -11,7 +11,7 @@ import trio
 
 from ftnode.models.first_weights import Span
 from ftnode.models.shards import BLOCK_BYTES
-from ftnode.node.data.shard_store import ShardStore
+from ftnode.node.data.file_store import FileStore
 from ftnode.node.data.shard_wire import ShardReply, ShardRequest, hear
 from ftnode.node.data.turns import Busy, Turns
 from ftnode.node.links.link import describe
@@ -30,7 +30,7 @@ class ShardLender:
     """`serve` is the stream handler. Who may take part in the run may have its corpus."""
 
     def __init__(
-        self, run: str, stores: Sequence[ShardStore], strike: Callable[[str, str], None],
+        self, run: str, stores: Sequence[FileStore], strike: Callable[[str, str], None],
         allowed: Callable[[str], bool], network: Callable[[str], Awaitable[str]],
     ) -> None:  # fmt: skip
         """`allowed`: whether the run's manifest admits a PeerId. `network`: where it is seen, "" when nobody knows."""

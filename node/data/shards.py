@@ -3,7 +3,8 @@
     survey (home's folder, --data DIR) → fetch what is missing (--data URL, peers) → all is whole → may hold the head
 
 Who lacks a shard fetches it before it offers itself for the head, one file at a time, whichever stage it holds
-meanwhile; so the corpus outlives any holder of the head. What is here already is lent to others.
+meanwhile; so the corpus outlives any holder of the head. What is here already is lent to others. The whole story:
+docs/explanation/data.md.
 """
 
 from __future__ import annotations
@@ -12,9 +13,6 @@ import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any
-
-import trio
 
 from ftnode.models.data import DataError
 from ftnode.node.data.fetching import Fetching
@@ -39,11 +37,9 @@ class RunShards(Fetching):
         tell: Callable[[str], None],
         changed: Callable[[], None],
     ) -> None:
-        """`sources`: whom to ask now, those first that are preferred."""
-        super().__init__(store, sources, chance, tell)
-        self.surveyed = False
-        """What is here has been looked at."""
-        self._local, self._changed = local, changed
+        """`local`, `sources`, `tell`: as of Fetching."""
+        super().__init__(store, local, sources, chance, tell)
+        self._changed = changed
 
     def head(self) -> tuple[bool, str]:
         """Whether the head may be held, and why not."""
@@ -75,17 +71,12 @@ class RunShards(Fetching):
                 return
             self._tell(self.head()[1])
             self._known()
-        await self._fetch_until(self._survey)
+        await self._fetch_all()
 
     def _known(self) -> None:
         """What is here, and whether more can come now."""
         self.surveyed = True
         self._changed()
-
-    async def _survey(self) -> None:
-        look: Any = trio.to_thread.run_sync  # the stubs of trio-typing do not know that option
-        for trouble in await look(self.store.survey, self._local, abandon_on_cancel=True):
-            self._tell(trouble)
 
 
 def run_shards(

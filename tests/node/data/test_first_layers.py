@@ -14,15 +14,17 @@ import torch
 import trio
 
 from ftnode.models.config import ModelConfig
+from ftnode.models.data import Unread
 from ftnode.models.first_weights import WEIGHTS_NAME, layer_names, open_checkpoint
 from ftnode.models.huggingface import read_config
 from ftnode.models.initial import stage_layers
 from ftnode.models.shards import StoredFile
-from ftnode.node.data import fetching, first_layers, shard_sources
-from ftnode.node.data.first_layers import FirstLayers, LayerStore
+from ftnode.node.data import fetching, first_layers, layer_store, shard_sources
+from ftnode.node.data.file_store import PART_SUFFIX
+from ftnode.node.data.first_layers import FirstLayers
+from ftnode.node.data.layer_store import LayerStore
 from ftnode.node.data.shard_lending import ShardLender
 from ftnode.node.data.shard_sources import PeerShards
-from ftnode.node.data.shard_store import PART_SUFFIX
 from ftnode.node.data.shard_wire import ShardReply, ShardRequest, hear
 from ftnode.node.links.side_messages import say
 from ftnode.node.ports import LayersMissing
@@ -231,6 +233,85 @@ def test_a_layer_that_nobody_gives_is_not_waited_for_for_ever(folder: Path, monk
     among(network, [rich, poor], main)
 
 
+def test_who_gives_up_waiting_takes_nothing_from_who_waits_for_the_same(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An install that is begun anew waits before the cancelled one has ended."""
+    monkeypatch.setattr(first_layers, "STILL_SECONDS", 0.5)
+    network = Network()
+    rich = Volunteer("rich", folder, network, local=folder)
+    poor = Volunteer("poor", folder, network)
+
+    async def main() -> None:
+        given = await rich.weights(1)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(poor.first.layers, 1)
+            while not poor.store.wanted:
+                await trio.lowlevel.checkpoint()
+
+            async def give_up() -> None:
+                await trio.lowlevel.checkpoint()
+                nursery.cancel_scope.cancel()
+                poor.asks("rich")
+
+            async with trio.open_nursery() as second:
+                second.start_soon(give_up)
+                with trio.CancelScope(shield=True):
+                    assert torch.equal(await poor.weights(1), given)
+
+    among(network, [rich, poor], main)
+
+
+def test_only_one_node_of_a_home_asks_for_the_index(folder: Path) -> None:
+    """Nor for layers behind it: two that write to one part spoil it, and its giver would be blamed."""
+    network = Network()
+    rich = Volunteer("rich", folder, network, local=folder)
+    poor = Volunteer("poor", folder, network)
+    other = Volunteer("poor", folder, Network())
+    asked: list[bool] = []
+
+    def sources() -> list[PeerShards]:
+        asked.append(other.store.lock())
+        return [PeerShards(RUN, "rich", network)]
+
+    monkeyed: Any = poor.first
+    monkeyed._sources = sources
+
+    async def main() -> None:
+        given = await rich.weights(1)
+        other.store.folder.mkdir(parents=True)
+        assert other.store.lock()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(poor.first.run)
+            while not any("waits for a peer" in said for said in poor.said):
+                await trio.lowlevel.checkpoint()
+            for _ in range(100):
+                await trio.lowlevel.checkpoint()
+            assert asked == []
+            other.store.unlock()
+            assert torch.equal(await poor.weights(1), given)
+            nursery.cancel_scope.cancel()
+
+    among(network, [rich], main)
+    assert not any(asked) and not network.struck
+
+
+def test_a_layer_that_the_disk_does_not_give_out_now_is_read_from_the_models_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volunteer = Volunteer("poor", folder, Network(), local=folder)
+    store, name = volunteer.store, layer_names(volunteer.model, STAGES, 1)[0]
+    store.folder.mkdir()
+    (store.folder / name).write_bytes(b"kept from another time")
+
+    def unread(place: Path, file: StoredFile) -> None:
+        raise Unread("cannot read it")
+
+    monkeypatch.setattr(layer_store, "check_file", unread)
+    store.take_over(store.look(folder))
+    assert store.spans(name) == open_checkpoint(folder, volunteer.model).spans(name)
+
+
 def test_a_full_disk_holds_up_and_ends_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     network = Network()
     rich = Volunteer("rich", folder, network, local=folder)
@@ -299,8 +380,9 @@ def test_layers_that_the_disk_does_not_give_out_now_are_not_thrown_away(
     kept = poor.fetched()
     with monkeypatch.context() as patch:
         patch.setattr(Path, "open", out_of_descriptors)
-        assert len(poor.store.survey(None)) == len(kept) > 0
-    assert poor.fetched() == kept and poor.store.survey(None) == [] and {*kept} < {*poor.store.have}
+        assert len(poor.store.look(None).troubles) == len(kept) > 0
+    survey = poor.store.look(None)
+    assert poor.fetched() == kept and survey.troubles == () and {*kept} < {*survey.have}
 
 
 @pytest.mark.parametrize("twin", [False, True])

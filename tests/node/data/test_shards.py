@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import shutil
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import trio
 
 from ftnode.models.data import load_corpus
 from ftnode.models.shards import INDEX_NAME, StoredFile, check_file, open_shards, read_index
-from ftnode.node.data import fetching, shard_sources, turns
+from ftnode.node.data import fetching, shard_sources, shard_store, turns
 from ftnode.node.data.shard_store import ShardStore
 from ftnode.node.data.shard_wire import ShardReply, ShardRequest, hear
 from ftnode.node.links.side_messages import say
@@ -138,10 +139,45 @@ def test_what_the_disk_does_not_give_out_now_is_not_thrown_away(
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "open", out_of_descriptors)
-        troubles = store.survey(None)
-    assert not store.complete and len(troubles) == (len(whole) - 1 if suffix == ".bin" else 0)
+        survey = store.look(None)
+        store.take_over(survey)
+    assert not store.complete and len(survey.troubles) == (len(whole) - 1 if suffix == ".bin" else 0)
     assert {path.name: path.read_bytes() for path in built.iterdir()} == whole
-    assert store.survey(None) == [] and store.complete
+    survey = store.look(None)
+    store.take_over(survey)
+    assert survey.troubles == () and store.complete
+
+
+def test_what_is_here_stays_here_while_it_is_looked_at_again(
+    tmp_path: Path, built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All is hashed once more before anything is fetched: of a large corpus that takes minutes."""
+    network = Network()
+    own = tmp_path / "own"
+    shutil.copytree(built, own)
+    (own / "training-00001.bin").unlink()
+    rich = Volunteer("rich", tmp_path, built, network, local=built)
+    poor = Volunteer("poor", tmp_path, built, network, local=own).asks("rich")
+    entered, gate = threading.Event(), threading.Event()
+
+    def slowly(folder: Path, file: StoredFile) -> None:
+        if poor.shards.surveyed:
+            entered.set()
+            assert gate.wait(10)
+        check_file(folder, file)
+
+    async def main() -> None:
+        await rich.shards.run()
+        monkeypatch.setattr(shard_store, "check_file", slowly)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(poor.shards.run)
+            await trio.to_thread.run_sync(entered.wait)
+            why, spans = poor.shards.head()[1], poor.store.spans("training-00000.bin")
+            gate.set()
+        assert " files of the run's shards are here" in why and spans
+
+    run(network, main)
+    assert poor.store.complete
 
 
 def test_another_index_in_the_home_is_replaced(tmp_path: Path, built: Path) -> None:

@@ -285,7 +285,7 @@ def test_a_file_goes_on_where_its_source_stopped_and_a_liar_spoils_its_own_part_
 
 def test_only_some_files_grow_at_a_time(tmp_path: Path, built: Path) -> None:
     poor = Volunteer("poor", tmp_path, built, Network())
-    poor.store.survey(built)
+    poor.store.take_over(poor.store.look(built))
     assert poor.store.index is not None
     file = poor.store.index.files[0]
     for number in range(10):

@@ -173,7 +173,7 @@ def swarm(nursery: trio.Nursery, made: Manifest, built: Built, tmp_path: Path, l
     holders = [Holder(stage + 1, stage, version(5), run=made.run_id) for stage in range(3)]
     for stage in lenders:
         store = ShardStore(tmp_path / f"store-{stage}", made.data.sha256, SIZE, 1 << 30)
-        store.survey(built.folder)
+        store.take_over(store.look(built.folder))
         holders[stage].lender = ShardLender(made.run_id, [store], lambda *_: None, lambda peer: True, nowhere)
     found = Swarm(nursery, *holders)
     found.tell(5, 0.0)
