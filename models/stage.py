@@ -200,6 +200,11 @@ class Stage:
             self._low.refresh()
         self._drop_step()
 
+    def require_next(self, step: int) -> None:
+        """Raises Misuse unless these are the weights that `step` begins with."""
+        if self.version is None or step != self.version.step + 1:
+            raise Misuse(f"step {step} on weights of step {self.version and self.version.step}", self.index)
+
     def forward(self, key: SavedKey, x: Tensor, save: bool, tokens_bt: Tensor | None = None) -> Tensor:
         """`begin_forward`, and wait for it."""
         return self.begin_forward(key, x, save, tokens_bt).read_tensor()

@@ -129,7 +129,7 @@ def _of_friends(said: Told) -> None:
     honest = TorchStages.weigh
 
     def weighed(self: TorchStages, stage: int, step: int, attempt: Any, of: Any, *rest: Any, **more: Any) -> Any:
-        _, apart = self._apart.get(stage, (None, None))
+        _, apart = self.recounting.apart.get(stage, (None, None))
         if isinstance(apart, Apart) and said.due(step - 1):
             LIES[said.lie](apart.gradient, apart.gradient.clone())
         return honest(self, stage, step, attempt, of, *rest, **more)

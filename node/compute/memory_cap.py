@@ -25,6 +25,14 @@ LIBRARY_BYTES: Final = 32 << 20
 MEBIBYTE: Final = 1 << 20
 GRAIN: Final = 1 << 20
 """Numbers of a tensor that all threads of torch take part in."""
+OUT_OF_MEMORY: Final = ("can't allocate memory", "bad_alloc", "could not create a memory")
+"""What torch, C++ and oneDNN say on the host."""
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Whether an allocation failed, on the device or on the host."""
+    known = isinstance(error, torch.OutOfMemoryError | MemoryError)
+    return known or any(words in str(error) for words in OUT_OF_MEMORY)
 
 
 class MemoryCap:

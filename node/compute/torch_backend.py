@@ -6,18 +6,15 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ftnode.models.blend import Blend
-from ftnode.models.boundary import ActivationCodec, BoundaryCodec
 from ftnode.models.config import ModelConfig
-from ftnode.models.data import Corpus, DataError, corpus_hash, load_corpus, training_batch, validation_batch
 from ftnode.models.device_precision import precision_of
 from ftnode.models.encoded_size import encoded_bytes
 from ftnode.models.encoding import decode
@@ -27,14 +24,11 @@ from ftnode.models.initial import Layer, stage_layers
 from ftnode.models.llama import dtype_of
 from ftnode.models.low_copy import PRODUCTS, copied_numbers
 from ftnode.models.muon import scratch_bytes
-from ftnode.models.number_check import NumberCheck
 from ftnode.models.optimiser import OptimiserConfig
-from ftnode.models.shards import is_shard_folder, open_shards
-from ftnode.models.stage import BEFORE, Apart, SavedKey, Stage, StageVersion, Unread
+from ftnode.models.stage import BEFORE, SavedKey, Stage, StageVersion, Unread
 from ftnode.models.state_plan import rule_of
 from ftnode.models.tensors import digest
 from ftnode.node.compute.config import ComputeConfig
-from ftnode.node.compute.copy_streams import copies_of
 from ftnode.node.compute.exports import Exports, state_of
 from ftnode.node.compute.group_gradients import GroupGradients
 from ftnode.node.compute.measure import (
@@ -46,15 +40,15 @@ from ftnode.node.compute.measure import (
     measure,
     memory_free,
 )
-from ftnode.node.compute.memory_cap import MemoryCap
+from ftnode.node.compute.memory_cap import MemoryCap, out_of_memory
 from ftnode.node.compute.pinned_places import PinnedPlaces
+from ftnode.node.compute.recounting import Recounting, Visits
+from ftnode.node.compute.run_text import RunText
 from ftnode.node.compute.snapshots import SnapshotCopies, load_snapshot
+from ftnode.node.compute.visit_tensors import VisitTensors
 from ftnode.node.machine.gradient_memory import GradientMap
 from ftnode.node.machine.tensor_slots import SlotMap
-from ftnode.node.reduction.sketch import BLOCK, DISTANCE_MAX, Sketch, relative
 
-OUT_OF_MEMORY: Final = ("can't allocate memory", "bad_alloc", "could not create a memory")
-"""What torch, C++ and oneDNN say on the host."""
 _log = logging.getLogger("ftnode.compute")
 Answer = dict[str, Any]
 Begun = Callable[[], Answer]
@@ -62,8 +56,6 @@ Begun = Callable[[], Answer]
 PlainAttempt = list[int]
 PlainVersion = tuple[int, str, PlainAttempt]
 """Step, commit and attempt."""
-Activation = tuple[Tensor, Tensor | None]
-"""Numbers [B, T, S], and in a model with a subspace the tokens [B, T]."""
 PlainLayers = dict[str, Any]
 
 
@@ -98,28 +90,18 @@ class TorchStages:
             config.matrix_learning_rate, config.momentum,
         )  # fmt: skip
         self._compiled = config.compiled
-        self._device = device = torch.device(config.device)
-        forward, backward = config.encodings
-        self._activations = ActivationCodec(forward, self._shape, device, self.model.token_bytes)
-        self._copies, self._places = copies_of(device), PinnedPlaces(slots, torch.uint8, device)
-        self._gradients = BoundaryCodec(backward, self._shape, device, dither=True)
+        self._device = torch.device(config.device)
+        self.text = RunText(config)
+        self.tensors = VisitTensors(config, self.model, slots, self.text)
+        self.recounting = Recounting(self.tensors, self._new_stage)
         self._stages: dict[int, Stage] = {}
         self._installs: dict[int, _Install] = {}
-        self._lent_weights: dict[int, dict[int, Tensor]] = {}
-        """By stage that was made of others, the weights [n] of each of these, in the host's memory."""
-        self._lent_copies: dict[int, Tensor] = {}
-        """By stage, the weights [n] that a copy of it has, until a visit was done again on them; as those."""
         self._group = GroupGradients(gradients, self._pinned(gradients), self.optimiser)
-        self._apart: dict[int, tuple[tuple[object, ...], Apart]] = {}
-        """By stage, what visits of others give to its gradient: attempt and whose, and what."""
         self._exports = Exports(self._stages, config.chunk_numbers)
         self._snapshots = SnapshotCopies(self._pinned(snapshots))
-        self._text: Corpus | None = None
-        self._corpus_hash = ""
 
     def out_of_memory(self, error: Exception) -> bool:
-        known = isinstance(error, torch.OutOfMemoryError | MemoryError)
-        return known or any(words in str(error) for words in OUT_OF_MEMORY)
+        return out_of_memory(error)
 
     def is_sick(self) -> bool:
         """After some errors a card tells its process nothing but these (CUDA Runtime API, Error Handling)."""
@@ -136,12 +118,12 @@ class TorchStages:
         room = self.memory.free(memory_free(torch.device(self.config.device)))
         stage = self.config.stages  # of no other block stage more is trained
         figures, not_compiled = self._measured(stage)
-        copies = self._copies.tensors * self.config.slot_bytes
+        copies = self.tensors.copies.tensors * self.config.slot_bytes
         figures = replace(figures, working_bytes=figures.working_bytes + copies)
         working = max(self._scratch_bytes(), figures.working_bytes)
         head_working = max(0, self._head_working_bytes() - working)
         give_back(self._device)
-        corpus, corpus_reason = self._corpus_seen()
+        corpus, corpus_reason = self.text.look()
         return {
             "device": device_name(self.config.device),
             "precision": self._products if self.config.precision == "float32" else self.config.precision,
@@ -153,7 +135,7 @@ class TorchStages:
             "head_working_bytes": head_working,
             "memory_free": max(0, room - working),
             **asdict(figures),
-            "tokens_per_second": self._tokens / (figures.forward_seconds + figures.backward_seconds),
+            "tokens_per_second": self.tensors.tokens / (figures.forward_seconds + figures.backward_seconds),
             "corpus": corpus,
             "corpus_reason": corpus_reason,
         }
@@ -161,14 +143,14 @@ class TorchStages:
     def _measured(self, stage: int) -> tuple[Figures, str]:
         """Its figures, and why blocks are not compiled though they should be, as for want of a compiler."""
         try:
-            return measure(self._new_stage(stage), self._shape), ""
+            return measure(self._new_stage(stage), self.tensors.shape), ""
         except RuntimeError as error:  # as all errors of torch's compiler are
-            if not self._compiled or self.out_of_memory(error):
+            if not self._compiled or out_of_memory(error):
                 raise
             _log.exception("blocks cannot be compiled")
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         self._compiled = False
-        return measure(self._new_stage(stage), self._shape), reason
+        return measure(self._new_stage(stage), self.tensors.shape), reason
 
     def _bytes(self, stage: int) -> int:
         """Of its state, its gradient, that of others' visits, the copy that products read, and what is not trained."""
@@ -180,8 +162,8 @@ class TorchStages:
 
     def _head_working_bytes(self) -> int:
         device = torch.device(self.config.device)
-        model = head_to_measure(self.model, self._tokens, device)
-        return head_working_bytes(self._new_stage(0, model), self._shape)
+        model = head_to_measure(self.model, self.tensors.tokens, device)
+        return head_working_bytes(self._new_stage(0, model), self.tensors.shape)
 
     def _scratch_bytes(self) -> int:
         """Of an update: one at a time, whatever number of stages."""
@@ -191,38 +173,17 @@ class TorchStages:
         matrices = [shape for name, shape in named.items() if rule_of(plan.optimiser, name, shape) == "muon"]
         return max((scratch_bytes(shape, self.config.number_bytes) for shape in matrices), default=0)
 
-    def _corpus_seen(self) -> tuple[str, str]:
-        """(hash, "") of the corpus when it is the run's, ("", why not) otherwise. The text itself is not kept.
-
-        Of shards the node knows which are here, and that their hashes fit (shards.py); we map them when they are used.
-        """
-        kind, data = self.config.data_kind, self.config.data
-        if kind == "shards":
-            return "", ""
-        if kind == "files" and not data:
-            return "", "the run trains on a text of its own; pass --data with the run's text"
-        if data and is_shard_folder(Path(self.config.data)):
-            return "", f"{data} holds token shards, and the run trains on text"
-        try:
-            self._corpus_hash = corpus_hash(data)
-        except DataError as error:
-            return "", str(error)
-        if self.config.corpus not in ("", self._corpus_hash):
-            todo = "pass --data with the run's text" if data else "use the Python version of the run's author"
-            return "", f"the corpus here is {self._corpus_hash[:12]}, the run's is {self.config.corpus[:12]}; {todo}"
-        return self._corpus_hash, ""
-
     # The step.
 
     def forward(
         self, stage: int, step: int, attempt: PlainAttempt, microbatch: int, visit: int, input: int | None,
         output: int | None, save: bool, validation: bool, onward: Sequence[int] = (),
     ) -> Answer | Begun:  # fmt: skip
+        several, tensors = [self._held(each) for each in (stage, *onward)], self.tensors
         saves = save and not validation
-        several = [self._held(each) for each in (stage, *onward)]
         for held in several:
             if not validation:
-                self._require_next(held, step)
+                held.require_next(step)
             if saves and held.saved >= self.config.live_activations:
                 raise Misuse(f"{held.saved} activations are saved already", held.index)
         last = stage == 0 and visit > 0
@@ -230,23 +191,23 @@ class TorchStages:
             raise Misuse("the last visit of a training microbatch is a backward", stage)
         try:
             if last:
-                x, tokens = self._activation(input, stage)
-                targets_bt = self._batch(step, microbatch, True)[:, 1:]
+                x, tokens = tensors.activation(input, stage)
+                targets_bt = tensors.targets(step, microbatch, True)
                 return self._read([several[0].begin_evaluate(x, targets_bt, tokens)])
-            x, tokens = self._tensor_in(stage, visit, step, microbatch, validation, input)
-            into, begun = self._slot(output, self._activations, stage), list[Unread]()
+            x, tokens = tensors.read(stage, visit, step, microbatch, validation, input)
+            into, begun = tensors.place(output, tensors.activations, stage), list[Unread]()
             for number, held in enumerate(several):
                 key, end = _key(attempt, microbatch, visit + number), number == len(onward)
                 task = held.begin_forward(key, x, saves, tokens if stage else None)
                 if stage and not number and not validation:
                     self._look_at(x, task)
-                made = self._copies.buffer(into) if end else self._within(self._activations)
+                made = tensors.copies.buffer(into) if end else tensors.within(tensors.activations)
                 assert task.tensor is not None
-                self._activations.encode(task.tensor, tokens, made, task.check)
+                tensors.activations.encode(task.tensor, tokens, made, task.check)
                 begun.append(replace(task, tensor=None))
                 if not end:
-                    x, tokens = self._activations.decode(made)
-            self._copies.give(made, into)
+                    x, tokens = tensors.activations.decode(made)
+            tensors.copies.give(made, into)
             return self._read(begun)
         except StageFault as fault:
             return self._done(fault=str(fault))
@@ -255,33 +216,32 @@ class TorchStages:
         self, stage: int, step: int, attempt: PlainAttempt, microbatch: int, visit: int, gradient: int | None,
         input: int | None, output: int | None, recompute: bool, onward: Sequence[int] = (),
     ) -> Answer | Begun:  # fmt: skip
-        several = [self._held(each) for each in (stage, *onward)]
+        several, tensors = [self._held(each) for each in (stage, *onward)], self.tensors
         for held in several:
-            self._require_next(held, step)
+            held.require_next(step)
         key = _key(attempt, microbatch, visit)
         try:
             if stage == 0 and visit > 0:
-                targets_bt = self._batch(step, microbatch, False)[:, 1:]
-                x, tokens = self._activation(input, stage)
+                targets_bt = tensors.targets(step, microbatch, False)
+                x, tokens = tensors.activation(input, stage)
                 task = several[0].begin_learn(key, x, targets_bt, tokens)
                 self._look_at(x, task)
             else:
                 again = recompute or stage == 0
-                inputs = self._tensor_in(stage, visit, step, microbatch, False, input) if again else (None, None)
-                encoded = self._copies.fetch(self._slot(gradient, self._gradients, stage))
-                task = several[0].begin_backward(key, self._gradients.decode(encoded), *inputs)
+                inputs = tensors.read(stage, visit, step, microbatch, False, input) if again else (None, None)
+                task = several[0].begin_backward(key, tensors.gradient(gradient, stage), *inputs)
             begun = [replace(task, tensor=None)]
             for number, held in enumerate(several[1:], start=1):
-                made = self._within(self._gradients)
+                made = tensors.within(tensors.gradients)
                 self._encode_gradient(task, made, step, microbatch, visit - number + 1)
                 earlier = _key(attempt, microbatch, visit - number)
-                task = held.begin_backward(earlier, self._gradients.decode(made), None)
+                task = held.begin_backward(earlier, tensors.gradients.decode(made), None)
                 begun.append(replace(task, tensor=None))
             if task.tensor is not None:
-                into = self._slot(output, self._gradients, stage)
-                made = self._copies.buffer(into)
+                into = tensors.place(output, tensors.gradients, stage)
+                made = tensors.copies.buffer(into)
                 self._encode_gradient(task, made, step, microbatch, visit - len(onward))
-                self._copies.give(made, into)
+                tensors.copies.give(made, into)
             return self._read(begun)
         except StageFault as fault:
             return self._done(fault=str(fault))
@@ -289,12 +249,7 @@ class TorchStages:
     def _encode_gradient(self, task: Unread, into: Tensor, step: int, microbatch: int, visit: int) -> None:
         """What the visit hands back."""
         assert task.tensor is not None
-        self._gradients.encode(task.tensor, into, (self.config.seed, step, microbatch, visit), task.check)
-
-    def _within(self, codec: BoundaryCodec | ActivationCodec) -> Tensor:
-        """Where a tensor lies, as it would travel, that passes between two stages of one task: numbers must not depend
-        on who holds what."""
-        return torch.empty(codec.bytes, dtype=torch.uint8, device=self._device)
+        self.tensors.encode_gradient(task.tensor, into, step, microbatch, visit, task.check)
 
     def recount(
         self, stage: int, step: int, attempt: PlainAttempt, microbatch: int, visit: int, of: list[Any],
@@ -305,127 +260,32 @@ class TorchStages:
         passed on and handed back is from what we make, at most; 0 where neither is here. `lent`: the visit is of this
         stage, on the weights that were lent of it when `stage` was made; 0 where these are not here, or do not fit.
         `copy`: of `stage`, on the copy of that version that `copy_chunk` has brought, which is dropped then."""
-        visits = step, attempt, microbatch, visit, of, input, gradient, passed_on, handed_back
-        if copy is None and lent is None:
-            return self._recounted([self._held(each) for each in (stage, *onward)], *visits)
-        if copy is not None:
-            whose, made = stage, self._lent_copies.pop(stage, None)
-        else:
-            assert lent is not None
-            whose, made = lent, self._lent_weights.get(stage, {}).get(lent)
-        version = self._held(stage).version if copy is None else _version(copy)
-        found = self._done()
-        if made is None or version is None:
-            return found
+        visits = Visits(
+            step, _attempt(attempt), microbatch, visit, str(of), input, gradient, passed_on, handed_back
+        )  # fmt: skip
         try:
-            found = self._recounted([self._stage_of(whose, made, version)], *visits)
-        except (RuntimeError, MemoryError) as error:  # it is beside our stages, and costs none of them
-            if not self.out_of_memory(error):
-                raise
-        finally:
-            self._apart.pop(whose, None)
-        return found
+            if copy is not None:
+                away = self.recounting.on_copy(stage, _version(copy), visits)
+            elif lent is None:
+                away = self.recounting.again([self._held(each) for each in (stage, *onward)], visits)
+            elif self.recounting.has_lent(stage, lent):
+                away = self.recounting.on_lent(self._held(stage), lent, visits)
+            else:
+                away = 0.0
+        except StageFault as fault:
+            return self._done(fault=str(fault))
+        return self._done(value=away)
 
     def copy_chunk(self, stage: int, index: int, slot: int, length: int, encoding: str) -> Answer:
         """Chunk `index` of a copy of a stage's weights, one after the other from 0 on."""
         if not index:
-            self._lent_copies[stage] = torch.zeros_like(self._new_stage(stage).weights, device="cpu")
-        weights = self._lent_copies.get(stage)
+            self.recounting.begin_copy(stage)
+        weights = self.recounting.copies.get(stage)
         if weights is None:
             raise Misuse(f"chunk {index} of a copy that has not begun", stage)
-        chunk = weights[index * self.config.chunk_numbers :][: self.config.chunk_numbers]
-        if length != encoded_bytes(chunk.numel(), encoding, self.config.number_bytes):
-            raise Misuse(f"a chunk of {length} bytes", stage)
-        content = self.slots.view(slot)[:length]
-        raw = encoding == "raw"
-        chunk.copy_(torch.frombuffer(content, dtype=weights.dtype) if raw
-                    else decode(content, encoding, chunk.numel(), weights.dtype))  # fmt: skip
+        into = weights[index * self.config.chunk_numbers :][: self.config.chunk_numbers]
+        into.copy_(self._chunk(stage, slot, length, encoding, into.numel(), weights.dtype))
         return {}
-
-    def _recounted(
-        self, several: Sequence[Stage], step: int, attempt: PlainAttempt, microbatch: int, visit: int, of: list[Any],
-        input: int | None, gradient: int | None, passed_on: int | None, handed_back: int | None,
-    ) -> Answer:  # fmt: skip
-        stage = several[0].index
-        with ExitStack() as apart:
-            for held in {each.index: each for each in several}.values():
-                self._require_next(held, step)
-                apart.enter_context(held.counting_apart(self._apart_of(held, attempt, of)))
-            try:
-                begins, out, back = self._forward_again(several, step, attempt, microbatch, visit, input)
-                if gradient is not None:
-                    back = self._gradients.decode(self._copies.fetch(self._slot(gradient, self._gradients, stage)))
-                handed = self._backward_again(several, step, attempt, microbatch, visit, back, begins)
-                away = 0.0
-                if passed_on is not None and out is not None:
-                    away = _away(self._activation(passed_on, stage), out)
-                if handed_back is not None and handed is not None:
-                    said = self._gradients.decode(self._copies.fetch(self._slot(handed_back, self._gradients, stage)))
-                    away = max(away, _away((said, None), (handed, None)))
-            except StageFault as fault:
-                return self._done(fault=str(fault))
-            finally:
-                for number, held in enumerate(several):
-                    held.forget_saved(_key(attempt, microbatch, visit + number))
-        return self._done(value=away)
-
-    def _stage_of(self, lent: int, weights: Tensor, version: StageVersion) -> Stage:
-        """For as long as it is needed, with the weights [n] that were lent."""
-        made = self._new_stage(lent)
-        state_of(made, "weights").copy_(weights)
-        made.become(version, 0, 1.0, 0.0)
-        return made
-
-    def _forward_again(
-        self, several: Sequence[Stage], step: int, attempt: PlainAttempt, microbatch: int, visit: int, input: int | None
-    ) -> tuple[Tensor, Activation | None, Tensor | None]:
-        """What the first one began with, what the last one passes on, and, instead of that where the last visit is
-        among them, the gradient of the loss."""
-        stage = several[0].index
-        if not stage and visit:
-            x, tokens = self._activation(input, stage)
-        else:
-            x, tokens = self._tensor_in(stage, visit, step, microbatch, False, input)
-        begins = x
-        for number, held in enumerate(several):
-            key = _key(attempt, microbatch, visit + number)
-            if not held.index and visit + number:
-                targets_bt = self._batch(step, microbatch, False)[:, 1:]
-                lesson = held.learn(key, x, targets_bt, tokens)
-                return begins, None, lesson.gradient
-            task = held.begin_forward(key, x, True, tokens if held.index else None)
-            made = self._within(self._activations)
-            self._activations.encode(task.read_tensor(), tokens, made, task.check)
-            x, tokens = self._activations.decode(made)
-        return begins, (x, tokens), None
-
-    def _backward_again(
-        self, several: Sequence[Stage], step: int, attempt: PlainAttempt, microbatch: int, visit: int,
-        back: Tensor | None, begins: Tensor,
-    ) -> Tensor | None:  # fmt: skip
-        """`back`: as it travels to the last of them, or within the visit of the loss. Answers what the first one hands
-        back, as it travels; None at visit 0."""
-        for number, held in reversed([*enumerate(several)]):
-            at = visit + number
-            if held.index or not at:
-                assert back is not None
-                again = begins if not held.index else None
-                back = held.backward(_key(attempt, microbatch, at), back, again).gradient
-            if at:
-                assert back is not None
-                made = self._within(self._gradients)
-                check = NumberCheck(held.index)
-                self._gradients.encode(back, made, (self.config.seed, step, microbatch, at), check)
-                check.read()
-                back = self._gradients.decode(made)
-        return back if visit else None
-
-    def _apart_of(self, held: Stage, attempt: PlainAttempt, of: list[Any]) -> Apart:
-        """Of one peer in one attempt; what is there of another one is done with."""
-        name = _attempt(attempt), str(of)
-        if self._apart.get(held.index, (None, None))[0] != name:
-            self._apart[held.index] = name, Apart(held)
-        return self._apart[held.index][1]
 
     def weigh(
         self, stage: int, step: int, attempt: PlainAttempt, of: list[Any], key: int,
@@ -433,20 +293,14 @@ class TorchStages:
     ) -> Answer:  # fmt: skip
         """Sketches of what the visits of another one gave when they were done again: one for each list of parts of the
         gradient."""
-        name, apart = self._apart.pop(stage, (None, None))
-        if name != (_attempt(attempt), str(of)) or apart is None:
+        sketches = self.recounting.weigh(stage, _attempt(attempt), str(of), key, parts)
+        if sketches is None:
             return {"sums": [], "fault": "nothing of it was done again"}
-        sketches = [Sketch(key) for _ in parts]
-        for sketch, ranges in zip(sketches, parts):
-            for begin, end in ranges:
-                for start in range(begin, end, BLOCK):
-                    numbers = apart.gradient[start : min(start + BLOCK, end)].cpu().numpy()
-                    sketch.add(start, numbers)
         return {"sums": [sketch.sums.tolist() for sketch in sketches], "fault": ""}
 
     def reduce(self, stage: int, step: int, attempt: PlainAttempt) -> Answer:
         held = self._held(stage)
-        self._require_next(held, step)
+        held.require_next(step)
         self._group.drop(stage)
         try:
             reduction = held.reduce(_attempt(attempt))
@@ -462,7 +316,7 @@ class TorchStages:
     def reduce_open(self, stage: int, step: int, attempt: PlainAttempt, count: int) -> Answer:
         """Give what we accumulated, `count` visits, to the group; without any, the stage need not be here."""
         if count:
-            self._require_next(self._held(stage), step)
+            self._held(stage).require_next(step)
         try:
             return self._group.open(stage, self._stages.get(stage), _attempt(attempt), count)
         except StageFault as fault:
@@ -485,7 +339,7 @@ class TorchStages:
         version = StageVersion(step, commit, _attempt(attempt))
         self._freeze_what_is_read(held)
         if not skipped:
-            self._lent_weights.pop(stage, None)
+            self.recounting.applied(stage)
         rate = held.apply(version, skipped, self._group.take(stage, version.attempt))
         every = self.config.digest_every
         return {"digest": digest(held.weights) if every and step % every == 0 else "", "learning_rate": rate}
@@ -495,7 +349,7 @@ class TorchStages:
         try:
             self._exports.moves_on(held)
         except (RuntimeError, MemoryError) as error:
-            if not self.out_of_memory(error):
+            if not out_of_memory(error):
                 raise
             _log.warning("no memory for stage %d as others read it; they begin anew", held.index)
 
@@ -503,7 +357,7 @@ class TorchStages:
         for held in self._stages.values():
             held.discard(None if keep is None else _attempt(keep))
         self._group.discard(None if keep is None else _attempt(keep))
-        self._apart.clear()
+        self.recounting.discard()
         return {}
 
     # Weights from nothing, from others, for others.
@@ -549,17 +403,22 @@ class TorchStages:
         install = self._installing(stage)
         started = time.perf_counter()
         numbers = install.blend.numbers(index)
-        if length != encoded_bytes(numbers, encoding, self.config.number_bytes):
-            raise Misuse(f"a chunk of {length} bytes", stage)
-        content = self.slots.view(slot)[:length]
-        raw, dtype = encoding == "raw", install.stage.dtype
-        chunk = torch.frombuffer(content, dtype=dtype) if raw else decode(content, encoding, numbers, dtype)
+        chunk = self._chunk(stage, slot, length, encoding, numbers, install.stage.dtype)
         install.blend.add(index, weight, chunk)
         if lender in install.kept:
             kept, begin = install.kept[lender], index * self.config.chunk_numbers
             kept[begin : begin + numbers] = chunk[: max(0, kept.numel() - begin)]
         install.seconds += time.perf_counter() - started
         return {}
+
+    def _chunk(self, stage: int, slot: int, length: int, encoding: str, numbers: int, dtype: torch.dtype) -> Tensor:
+        """So many numbers of a state, out of a slot. Raises Misuse for another length than these have."""
+        if length != encoded_bytes(numbers, encoding, self.config.number_bytes):
+            raise Misuse(f"a chunk of {length} bytes", stage)
+        content = self.slots.view(slot)[:length]
+        return (
+            torch.frombuffer(content, dtype=dtype) if encoding == "raw" else decode(content, encoding, numbers, dtype)
+        )
 
     def install_end(self, stage: int, step_count: int, norm_squared: float = 0.0) -> Answer:
         """`norm_squared`: of the last committed gradient, when the donor held the same stage."""
@@ -569,7 +428,7 @@ class TorchStages:
         install.stage.require_credible(step_count)
         install.stage.become(install.version, step_count, install.rate_factor, norm_squared)
         weights_digest = digest(install.stage.weights)
-        self._stages[stage], self._lent_weights[stage] = install.stage, install.kept
+        self._stages[stage], self.recounting.lent[stage] = install.stage, install.kept
         del self._installs[stage]
         return {"digest": weights_digest, "blend_seconds": install.seconds + time.perf_counter() - started}
 
@@ -625,14 +484,6 @@ class TorchStages:
 
     # Parts of the above.
 
-    @property
-    def _shape(self) -> tuple[int, int, int]:
-        return self.config.sequences, self.config.context, self.config.stream
-
-    @property
-    def _tokens(self) -> int:
-        return self.config.sequences * self.config.context
-
     def _pinned(self, memory: GradientMap | None) -> PinnedPlaces | None:
         device = torch.device(self.config.device)
         return None if memory is None else PinnedPlaces(memory, dtype_of(self.model), device)
@@ -656,8 +507,7 @@ class TorchStages:
     def _drop_weights(self, stage: int) -> None:
         self._stages.pop(stage, None)
         self._installs.pop(stage, None)
-        self._lent_weights.pop(stage, None)
-        self._apart.pop(stage, None)
+        self.recounting.drop(stage)
 
     def _held(self, stage: int) -> Stage:
         if stage not in self._stages:
@@ -669,31 +519,12 @@ class TorchStages:
             raise Misuse(f"no install of stage {stage} has begun", stage)
         return self._installs[stage]
 
-    def _require_next(self, held: Stage, step: int) -> None:
-        if held.version is None or step != held.version.step + 1:
-            raise Misuse(f"step {step} on weights of step {held.version and held.version.step}", held.index)
-
-    def _tensor_in(
-        self, stage: int, visit: int, step: int, microbatch: int, validation: bool, slot: int | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """What the stage reads at this visit, and its tokens: tokens [B, T] at visit 0, else activations [B, T, S]."""
-        if (stage == 0) != (visit == 0):
-            raise Misuse(f"stage {stage} has no visit {visit}", stage)
-        if stage:
-            return self._activation(slot, stage)
-        tokens_bt = self._batch(step, microbatch, validation)[:, :-1]
-        return tokens_bt, tokens_bt
-
-    def _activation(self, slot: int | None, stage: int) -> tuple[Tensor, Tensor | None]:
-        """What the stage before has made, [B, T, S], and in a model with a subspace the tokens [B, T]."""
-        return self._activations.decode(self._copies.fetch(self._slot(slot, self._activations, stage)))
-
     def _read(self, begun: Sequence[Unread]) -> Answer | Begun:
         """Once the device has done all of a task; a card goes on with a next one meanwhile."""
-        if not self._copies.beside:
+        if not self.tensors.copies.beside:
             return self._answered(begun)
         for each in begun:
-            each.check.gather(self._copies.bring)
+            each.check.gather(self.tensors.copies.bring)
         return lambda: self._answered(begun)
 
     def _answered(self, begun: Sequence[Unread]) -> Answer:
@@ -714,42 +545,8 @@ class TorchStages:
         if self.config.checks:
             task.check.point(x)
 
-    def _slot(self, slot: int | None, codec: BoundaryCodec | ActivationCodec, stage: int) -> Tensor:
-        """The bytes of a boundary tensor, without a copy."""
-        if slot is None:
-            raise Misuse("a tensor is missing", stage)
-        return self._places.place(slot)[: codec.bytes]
-
-    def _batch(self, step: int, microbatch: int, validation: bool) -> Tensor:
-        """Tokens [B, T + 1]."""
-        config, text = self.config, self._corpus()
-        if validation:
-            windows = validation_batch(text, config.seed, microbatch, config.sequences, config.context)
-        else:
-            windows = training_batch(text, config.seed, step, microbatch, config.sequences, config.context)
-        return self._copies.fetch_new(torch.from_numpy(windows))
-
-    def _corpus(self) -> Corpus:
-        if self._text is None and self.config.data_kind == "shards":
-            self._text = open_shards(self.config.data, self.config.corpus)
-        if self._text is None:
-            text = load_corpus(self.config.data)
-            if text.sha256 != self._corpus_hash or self.config.corpus not in ("", text.sha256):
-                raise Misuse("the corpus is not the run's, or has changed since the start", 0)
-            self._text = text
-        return self._text
-
     def _done(self, value: float = 0.0, fault: str = "") -> Answer:
-        return {"value": value, "tokens": 0 if fault else self._tokens, "fault": fault}
-
-
-def _away(said: Activation, right: Activation) -> float:
-    """‖said - right‖ / ‖right‖, as `sketch.distance`; DISTANCE_MAX where the tokens are others."""
-    tokens, ours = said[1], right[1]
-    if tokens is not None and ours is not None and not torch.equal(tokens, ours):
-        return DISTANCE_MAX
-    x, y = said[0].float().flatten(), right[0].float().flatten()
-    return relative(float(torch.linalg.vector_norm(x - y)), float(torch.linalg.vector_norm(y)))
+        return {"value": value, "tokens": 0 if fault else self.tensors.tokens, "fault": fault}
 
 
 def _version(plain: PlainVersion) -> StageVersion:

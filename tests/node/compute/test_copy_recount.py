@@ -72,7 +72,7 @@ def test_an_honest_holder_is_within_a_quarter_of_the_limit(encoding: str, bounda
 def test_each_kind_of_wrong_activation_is_far_off(lie: str, boundary: str) -> None:
     torch.manual_seed(1)  # what noise is drawn from
     _, us, common = pair(boundary, "int8")
-    codec = us.backend._activations  # type: ignore[attr-defined]
+    codec = us.backend.tensors.activations  # type: ignore[attr-defined]
     content = torch.frombuffer(us.arena._map.view(2), dtype=torch.uint8)[: codec.bytes]
     told = codec.decode(content)[0].clone()
     before = codec.decode(torch.frombuffer(us.arena._map.view(3), dtype=torch.uint8)[: codec.bytes])[0].clone()
@@ -93,7 +93,7 @@ def test_without_a_copy_there_is_nothing_to_compare_with() -> None:
     _, us, common = pair("float32", "int8")
     assert us.call("recount", **common)["value"] > 0.0
     assert us.call("recount", **common)["value"] == 0.0, "the copy is dropped when it has been tried"
-    assert STAGE not in us.backend._stages and not us.backend._apart  # type: ignore[attr-defined]
+    assert STAGE not in us.backend._stages and not us.backend.recounting.apart  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("index,length", [(1, 64), (0, 7)])

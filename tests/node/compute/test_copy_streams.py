@@ -83,7 +83,7 @@ def _copied(into: Tensor, source: Tensor) -> None:
 def beside(config: ComputeConfig, kind: type[CopyStreams] = CopyStreams) -> tuple[Direct, Card]:
     """Stages whose copies go by such a card."""
     made, card = direct(config), Card()
-    made.backend._copies = kind(card)  # type: ignore[attr-defined]
+    made.backend.tensors.copies = kind(card)  # type: ignore[attr-defined]
     return made, card
 
 

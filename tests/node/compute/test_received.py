@@ -28,13 +28,12 @@ def config_of(forward: str, backward: str) -> ComputeConfig:
 
 def activation(compute: Direct, slot: int) -> float:
     backend: Any = compute.backend
-    return float(torch.linalg.vector_norm(backend._activation(slot, 1)[0].double()))
+    return float(torch.linalg.vector_norm(backend.tensors.activation(slot, 1)[0].double()))
 
 
 def gradient(compute: Direct, slot: int) -> float:
     backend: Any = compute.backend
-    sent = backend._slot(slot, backend._gradients, 1)
-    return float(torch.linalg.vector_norm(backend._gradients.decode(sent).double()))
+    return float(torch.linalg.vector_norm(backend.tensors.gradient(slot, 1).double()))
 
 
 def went(compute: Direct, op: str, visit: int, **fields: Any) -> float:
@@ -123,7 +122,7 @@ def test_where_somebody_checks_each_task_tells_which_way_an_activation_points(fo
         return tuple(compute.call(op, **COMMON, stage=visit % LAST_VISIT, visit=visit, **fields)["way"])
 
     def points(slot: int) -> tuple[int, ...]:
-        return rounded(direction(backend._activation(slot, 1)[0]).tolist())
+        return rounded(direction(backend.tensors.activation(slot, 1)[0]).tolist())
 
     ways: dict[str, Any] = {"save": True, "validation": False}
     assert told("forward", 0, input=None, output=0, **ways) == ()

@@ -13,7 +13,7 @@ from ftnode.lab.hostile.lies import LIES, Lie
 from ftnode.lab.liars.kinds import NUMBERS
 from ftnode.models.number_check import NumberCheck
 from ftnode.node.compute.config import ComputeConfig
-from ftnode.node.compute.torch_backend import TorchStages
+from ftnode.node.compute.recounting import Recounting
 from ftnode.protocol.manifest.parse import TENSOR_TOLERANCE
 from tests.node.compute.computing import (
     ATTEMPT,
@@ -59,7 +59,7 @@ def gradient(compute: Direct, stage: int) -> np.ndarray[Any, Any]:
 
 
 def apart(compute: Direct, stage: int) -> np.ndarray[Any, Any]:
-    found: torch.Tensor = compute.backend._apart[stage][1].gradient  # type: ignore[attr-defined]
+    found: torch.Tensor = compute.backend.recounting.apart[stage][1].gradient  # type: ignore[attr-defined]
     return found.numpy().copy()
 
 
@@ -147,7 +147,7 @@ def test_a_device_that_rounds_otherwise_is_no_liar(encoding: str) -> None:
 
     honest = away(us, "him")
     assert 0.0 < honest < TENSOR_TOLERANCE[encoding] / 2, honest
-    codec = us.backend._activations  # type: ignore[attr-defined]
+    codec = us.backend.tensors.activations  # type: ignore[attr-defined]
     content = torch.frombuffer(us.arena._map.view(2), dtype=torch.uint8)[: codec.bytes]
     codec.encode(1.5 * codec.decode(content)[0], None, content, NumberCheck(2))
     assert away(us, "liar") > TENSOR_TOLERANCE[encoding]
@@ -161,7 +161,7 @@ def far_off(encoding: str, gradients: bool, lie: Lie) -> tuple[float, float]:
     )
     him, us = direct(config), direct(config)
     slot = 8 if gradients else 2
-    codec = us.backend._gradients if gradients else us.backend._activations  # type: ignore[attr-defined]
+    codec = us.backend.tensors.gradients if gradients else us.backend.tensors.activations  # type: ignore[attr-defined]
 
     def numbers(of: Direct) -> torch.Tensor:
         content = torch.frombuffer(of.arena._map.view(slot), dtype=torch.uint8)[: codec.bytes]
@@ -211,7 +211,7 @@ def test_it_is_of_one_peer_in_one_attempt() -> None:
     us.call("recount", **fields, of=["other", 1], input=1, gradient=9)
     assert np.array_equal(apart(us, 2), once)
     us.call("discard", keep=None)
-    assert us.backend._apart == {}  # type: ignore[attr-defined]
+    assert us.backend.recounting.apart == {}  # type: ignore[attr-defined]
 
 
 def test_broken_numbers_are_no_fault_of_the_step() -> None:
@@ -272,9 +272,9 @@ def test_what_was_lent_is_kept_until_a_step_is_made_with_it() -> None:
     """A step that is skipped changes no weights."""
     _, us = made_of_neighbours(CONFIG, lie=0.5)
     us.call("apply", stage=2, step=1, commit="c1", attempt=ATTEMPT, skipped=True)
-    assert us.backend._lent_weights[2].keys() == {1, 3}  # type: ignore[attr-defined]
+    assert us.backend.recounting.lent[2].keys() == {1, 3}  # type: ignore[attr-defined]
     us.call("forget", stage=2)
-    assert not us.backend._lent_weights.get(2)  # type: ignore[attr-defined]
+    assert not us.backend.recounting.lent.get(2)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("what", ["_stage_of", "_apart_of", "_forward_again"])
@@ -284,10 +284,10 @@ def test_a_stage_beside_ours_for_which_there_is_no_memory_costs_ours_nothing(
     """It says nothing of who lent it then."""
     _, us = made_of_neighbours(CONFIG, lie=0.5)
 
-    def full(self: TorchStages, *given: object) -> None:
+    def full(self: Recounting, *given: object) -> None:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")
 
     with monkeypatch.context() as while_full:
-        while_full.setattr(TorchStages, what, full)
+        while_full.setattr(Recounting, what, full)
         assert away_on_lent(us, 3) == 0.0
     assert away_on_lent(us, 1) == 0.0 and away_on_lent(us, 3) > 0.0

@@ -48,7 +48,7 @@ def test_batches_are_windows_of_the_shards(tmp_path: Path) -> None:
     compute = Direct(of_shards(folder)).backend
     assert isinstance(compute, TorchStages)
     wanted = training_batch(open_shards(folder), CONFIG.seed, 4, 1, CONFIG.sequences, CONFIG.context)
-    assert np.array_equal(compute._batch(4, 1, False).numpy(), wanted)
+    assert np.array_equal(compute.text.batch(4, 1, False), wanted)
 
 
 def test_the_node_says_what_is_here_not_compute(tmp_path: Path) -> None:
