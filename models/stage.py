@@ -1,9 +1,11 @@
 """One stage of the model: its weights, its optimiser, and the step in progress.
 
-Its memory is one flat tensor: weights, the optimiser's moments, gradient, of all that is trained. Every named weight,
-its moments and its gradient are views of it; what is not trained lies beside it (frozen.py). Gradients of microbatches
-add up there: the gradient of a step is the sum over its M microbatches of the gradient of their mean loss, divided by
-M. Where a device multiplies faster in few bits, a copy of the matrices in these is kept beside it (low_copy.py).
+Its weights, the optimiser's moments and the gradient are flat tensors (stage_tensors.py). Gradients of microbatches add
+up: the gradient of a step is the sum over its M microbatches of the gradient of their mean loss, divided by M.
+
+    forward, backward, learn  of each microbatch → the gradient, and in the ledger which visits are in it (ledger.py)
+    reduce                    → its norm and how much is clipped; in a group the sum of all holders takes its place
+    apply                     → the weights of the next version
 
 A task is begun and read. Nothing of the first waits for the device, so that a task can be begun while the one before it
 is computed; reading waits, and finds out whether the numbers are sound (number_check.py).
@@ -26,17 +28,16 @@ from ftnode.models.config import ModelConfig
 from ftnode.models.credible_moments import require_credible
 from ftnode.models.device_precision import precision_of
 from ftnode.models.faults import Misuse, StageFault
-from ftnode.models.frozen import FrozenWeights
 from ftnode.models.initial import Layer, initialise, take_layers
 from ftnode.models.ledger import AttemptId, Ledger
-from ftnode.models.llama import BlockWeights, HeadWeights
 from ftnode.models.loss_scale import LossScale
-from ftnode.models.low_copy import PRODUCTS, LowCopy
+from ftnode.models.low_copy import PRODUCTS
 from ftnode.models.number_check import OWN, NumberCheck
-from ftnode.models.optimiser import OptimiserConfig, Parameter, Turn, joined, learning_rate_at
-from ftnode.models.parameters import EMBEDDING, FINAL_NORM, LM_HEAD, Shape, stage_layers
-from ftnode.models.state_plan import MOMENTS, PARTS, StatePlan, rule_of
-from ftnode.models.tensors import Layout, swap
+from ftnode.models.optimiser import OptimiserConfig, Turn, learning_rate_at
+from ftnode.models.parameters import EMBEDDING, LM_HEAD
+from ftnode.models.stage_tensors import StageTensors
+from ftnode.models.state_plan import StatePlan
+from ftnode.models.tensors import swap
 from ftnode.models.update import update
 from ftnode.models.whole_gradient import Staged, stage_gradient
 
@@ -125,12 +126,12 @@ class Stage:
         blocks, by torch.compile."""
         self.config, self.stages, self.index = config, stages, index
         self.optimiser, self.microbatches, self.device = optimiser, microbatches, torch.device(device)
-        self.dtype = llama.dtype_of(config)
-        self.plan = plan = StatePlan(config, stages, optimiser.kind)
-        self.layout, moments = (Layout(plan.entries(index, part), plan.numbers(index, part)) for part in PARTS)
-        sizes = [self.layout.size, moments.size, self.layout.size]
-        self.memory = torch.zeros(sum(sizes), dtype=self.dtype, device=self.device)
-        self.weights, self.moments, self.gradient = torch.split(self.memory, sizes)
+        self.dtype, self.plan = llama.dtype_of(config), StatePlan(config, stages, optimiser.kind)
+        low = PRODUCTS[products or precision_of(self.device)] if self.dtype == torch.float32 else None
+        self.scale = LossScale(low)
+        self.tensors = tensors = StageTensors(self.plan, index, low, self.scale, self.device)
+        self.layout, self.frozen, self.memory = tensors.layout, tensors.frozen, tensors.memory
+        self.weights, self.moments, self.gradient = tensors.weights, tensors.moments, tensors.gradient
         self.version: StageVersion | None = None
         self.updates = 0
         """Of the moments, which start again when a stage is rebuilt."""
@@ -140,18 +141,9 @@ class Stage:
         self.ledger = Ledger(index)
         self._staged: Staged | None = None
         self._saved: dict[SavedKey, tuple[Tensor, Tensor]] = {}
-        low = PRODUCTS[products or precision_of(self.device)] if self.dtype == torch.float32 else None
-        self.frozen = FrozenWeights(plan.frozen(index), self.dtype, low, not index, self.device)
-        self.scale = LossScale(low)
-        self._low = LowCopy(low, self.scale) if low is not None else None
-        self._head: HeadWeights | None = None
-        self._lm_head = torch.empty(0)
         self.compiled = compiled
-        self._blocks: tuple[BlockWeights, ...] = ()
         self._rope = llama.rotary(config, self.device)
-        self._parameters = joined(self._named(moments))
         self._fixed_vy = llama.fixed_on(config, self.device) if config.subspace else None
-        self._bind()
 
     @property
     def saved(self) -> int:
@@ -160,17 +152,16 @@ class Stage:
     @property
     def bytes(self) -> int:
         """Of what the stage has whether or not it computes."""
-        return self.memory.nbytes + self.frozen.bytes + (self._low.bytes if self._low is not None else 0)
+        return self.tensors.bytes
 
     @property
     def storages(self) -> set[int]:
         """Where these are."""
-        copied = self._low.storages if self._low is not None else set()
-        return {self.memory.untyped_storage().data_ptr()} | self.frozen.storages | copied
+        return self.tensors.storages
 
     def state(self, parts: str) -> Tensor:
         """What `parts` names, one of EXPORTED, as one flat view."""
-        return self.weights if parts == "weights" else self.memory[: -self.gradient.numel()]
+        return self.tensors.state(parts)
 
     def initialise(self, seed: int, commit: str) -> None:
         """What is trained, at random."""
@@ -181,23 +172,23 @@ class Stage:
         """The weights of a model that exists; its adapters are drawn. Raises WrongLayer."""
         if self.config.lora:
             self._draw(seed)
-        take_layers(self._place, layers, self.index)
+        take_layers(self.tensors.place, layers, self.index)
         self._begin(version)
 
     def take_frozen(self, layers: Iterable[Layer]) -> None:
         """Only what is not trained, of a model that exists. Raises WrongLayer."""
-        take_layers(lambda name: None if name in self.layout.entries else self._place(name), layers, self.index)
+        place, trained = self.tensors.place, self.layout.entries
+        take_layers(lambda name: None if name in trained else place(name), layers, self.index)
 
     def require_credible(self, updates: int) -> None:
         """Of moments that others lent, before they count; zeros always are. Raises StageFault."""
-        require_credible(self._parameters, self.optimiser, updates, self.index)
+        require_credible(self.tensors.parameters, self.optimiser, updates, self.index)
 
     def become(self, version: StageVersion, updates: int, rate_factor: float, norm_squared: float) -> None:
         """The buffers now hold the weights of `version`."""
         self.version, self.updates = version, updates
         self.rate_factor, self.norm_squared = rate_factor, norm_squared
-        if self._low is not None:
-            self._low.refresh()
+        self.tensors.changed()
         self._drop_step()
 
     def require_next(self, step: int) -> None:
@@ -236,7 +227,7 @@ class Stage:
         check = NumberCheck(self.index)
         with torch.no_grad():
             hidden_nd = self._hidden(self._input(x_bts, check), self._fixed(tokens_bt, check)).flatten(0, 1)
-            check.loss(mean_loss(hidden_nd, self._lm_head, self._targets(targets_bt)))
+            check.loss(mean_loss(hidden_nd, self.tensors.lm_head_vd, self._targets(targets_bt)))
         return Unread(None, check, lambda reason: None)
 
     def backward(
@@ -259,7 +250,7 @@ class Stage:
         gradient_bts = check.received("gradient from the next stage", gradient_bts.to(self.device, self.dtype), True)
         if not self.index:
             assert x is not None
-            into_vs = self._gradient_of(EMBEDDING)
+            into_vs = self.tensors.gradient_of(EMBEDDING)
             with self.ledger.accumulating(attempt, visit):
                 if into_vs is not None:
                     llama.add_embedding_gradient(into_vs, self._input(x, check), gradient_bts)
@@ -291,8 +282,9 @@ class Stage:
         hidden_btd = self._hidden(leaf, self._fixed(tokens_bt, check))
         with self.ledger.accumulating(attempt, visit):
             loss, gradient_nd = loss_and_gradients(
-                hidden_btd.detach().flatten(0, 1), self._lm_head, self._targets(targets_bt), 1 / self.microbatches,
-                self._gradient_of(EMBEDDING if self.config.tied else LM_HEAD), self.scale.value,
+                hidden_btd.detach().flatten(0, 1), self.tensors.lm_head_vd, self._targets(targets_bt),
+                1 / self.microbatches, self.tensors.gradient_of(EMBEDDING if self.config.tied else LM_HEAD),
+                self.scale.value,
             )  # fmt: skip
             torch.autograd.backward(hidden_btd, gradient_nd.view(hidden_btd.shape))
         check.loss(loss)
@@ -335,7 +327,7 @@ class Stage:
             staged.into(self.gradient)
             self.updates += 1
             norm_squared = staged.norm_squared
-            update(self._parameters, self.optimiser, Turn(version.step, self.updates, self.rate_factor))
+            update(self.tensors.parameters, self.optimiser, Turn(version.step, self.updates, self.rate_factor))
         self.scale.committed(skipped)
         self.become(version, self.updates, self.rate_factor, norm_squared)
         return learning_rate_at(self.optimiser, version.step) * self.rate_factor
@@ -361,53 +353,6 @@ class Stage:
             del self._saved[key]
         if self.ledger.attempt is not None and self.ledger.attempt != keep:
             self._drop_gradient()
-
-    def _named(self, moments: Layout) -> list[Parameter]:
-        """Each parameter with what its rule changes and reads."""
-        found = []
-        for name, (_, shape) in self.layout.entries.items():
-            rule = rule_of(self.optimiser.kind, name, shape)
-            own = tuple(moments.view(self.moments, f"{name}.{moment}") for moment in MOMENTS[rule])
-            weights, gradient = self.layout.view(self.weights, name), self.layout.view(self.gradient, name)
-            found.append(Parameter(rule, weights, gradient, own))
-        return found
-
-    def _bind(self) -> None:
-        """Make every weight that is trained a leaf whose gradient is a view of the gradient row, so that autograd adds
-        in place; or is added there by the copy that products read."""
-        if self.index:
-            layers = stage_layers(self.config, self.stages, self.index)
-            self._blocks = tuple(llama.block_weights(self.config, layer, self._leaf) for layer in layers)
-            return
-        self._head = llama.head_weights(self.config, self._of_head)
-        table = self._head.lm_head_vd
-        self._lm_head = self._low.copy(table) if self._low is not None and table.dtype == self.dtype else table
-
-    def _of_head(self, name: str, shape: Shape) -> Tensor:
-        """Tables get their gradients without a graph, so that only the norm is a leaf."""
-        return self._leaf(name, shape) if name == FINAL_NORM else self._place(name)
-
-    def _leaf(self, name: str, shape: Shape) -> Tensor:
-        """What a graph reads of one tensor, or of neighbours from it on."""
-        if name not in self.layout.entries:
-            return self.frozen.joined(name, shape)
-        # `.data`, because views of one tensor share a version counter: a gradient that is added to would look like
-        # a change of the weights that some other microbatch's graph has saved.
-        own, sums = (self.layout.joined(row.data, name, shape) for row in (self.weights, self.gradient))
-        if self._low is not None and self.index:
-            return self._low.leaf(own, sums, low="norm" not in name)
-        own.requires_grad_().grad = sums
-        return own
-
-    def _place(self, name: str) -> Tensor:
-        """Where the named tensor lies."""
-        if name in self.layout.entries:
-            return self.layout.view(self.weights.data, name)
-        return self.frozen.view(name)
-
-    def _gradient_of(self, name: str) -> Tensor | None:
-        """Where the gradient of a tensor adds up; None where it is not trained."""
-        return self.layout.view(self.gradient.data, name) if name in self.layout.entries else None
 
     def _begin(self, version: StageVersion) -> None:
         """The weights are first weights."""
@@ -438,17 +383,17 @@ class Stage:
         return torch.nn.functional.embedding(possible_bt, self._fixed_vy)
 
     def _run(self, x: Tensor, fixed_bty: Tensor | None) -> Tensor:
-        if self._head is not None:
-            return llama.embed(x, self._head)
+        if self.tensors.head is not None:
+            return llama.embed(x, self.tensors.head)
         block = block_of(self.compiled)
-        for weights in self._blocks:
+        for weights in self.tensors.blocks:
             x = block(x, weights, self._rope, self.config, fixed_bty)
         return x
 
     def _hidden(self, x_bts: Tensor, fixed_bty: Tensor | None) -> Tensor:
-        if self._head is None:
+        if self.tensors.head is None:
             raise Misuse("only the head has a loss", self.index)
-        return llama.hidden(x_bts, self._head, self.config, fixed_bty)
+        return llama.hidden(x_bts, self.tensors.head, self.config, fixed_bty)
 
     def _targets(self, targets_bt: Tensor) -> Tensor:
         return targets_bt.to(self.device, torch.long).flatten()

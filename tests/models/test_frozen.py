@@ -133,7 +133,7 @@ def test_what_is_frozen_is_kept_as_products_read_it_and_counted_before_it_is_the
     exact, low = begun(tmp_path, **part), begun(tmp_path, "bfloat16", **part)
     for stage in low:
         entries = stage.plan.frozen(stage.index)
-        assert stage.frozen.bytes + (stage._low.bytes if stage._low else 0) == (
+        assert stage.frozen.bytes + (stage.tensors.low.bytes if stage.tensors.low else 0) == (
             frozen_bytes(entries, not stage.index, 4, 2) + 2 * copied_numbers(stage.layout.entries, not stage.index)
         )
         assert {row.dtype for row in map(stage.frozen.view, entries) if row.dim() == 2 and stage.index} <= {

@@ -101,7 +101,7 @@ def stale(change: Callable[[Stage], None]) -> bool:
     change(ours)
     fresh = stage("bfloat16")
     fresh.weights.copy_(ours.weights)
-    fresh._low.refresh()  # type: ignore[union-attr]
+    fresh.tensors.low.refresh()  # type: ignore[union-attr]
     return not torch.equal(output(ours), output(fresh))
 
 
@@ -230,7 +230,7 @@ def test_a_broken_number_is_found(products: str) -> None:
 
 def test_float64_has_no_copy() -> None:
     exact = Stage(replace(CONFIG, precision="float64"), STAGES, 1, OPTIMISER, MICROBATCHES, DEVICE[0], "bfloat16")
-    assert exact._low is None and exact.storages == {exact.memory.untyped_storage().data_ptr()}
+    assert exact.tensors.low is None and exact.storages == {exact.memory.untyped_storage().data_ptr()}
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -238,5 +238,5 @@ def test_float64_has_no_copy() -> None:
 def test_what_is_copied_is_counted_before_it_is_there(index: int, tied: bool) -> None:
     """Of a head whose embedding is the LM head, too."""
     made = Stage(replace(CONFIG, tied=tied), STAGES, index, OPTIMISER, MICROBATCHES, DEVICE[0], "bfloat16")
-    assert made._low is not None
-    assert made._low.bytes == 2 * copied_numbers(made.layout.entries, not index) > 0
+    assert made.tensors.low is not None
+    assert made.tensors.low.bytes == 2 * copied_numbers(made.layout.entries, not index) > 0

@@ -59,7 +59,7 @@ def test_weights_gradients_moments_and_boundaries_are_float64_and_learn(wide: Co
     assert losses[-1] < losses[2] < losses[0]
     for stage in held(swarm):
         assert stage.memory.dtype == torch.float64
-        weights = stage._blocks[0].qkv_ed if stage.index else stage._head.norm_d  # type: ignore[union-attr]
+        weights = stage.tensors.blocks[0].qkv_ed if stage.index else stage.tensors.head.norm_d  # type: ignore[union-attr]
         assert weights.grad is not None and weights.dtype == weights.grad.dtype == torch.float64
         trained = stage.state("all")
         assert not torch.equal(trained, trained.float().double()), "numbers that float32 cannot hold"
