@@ -1,4 +1,10 @@
-"""What a peer does with the stages it holds: Status, Begin, installs, and the attempt in progress."""
+"""What a peer does with the stages it holds: what it says of them, and the attempt in progress.
+
+view   what belongs to a role that we no longer have goes; Status to the leader (rules 15 and 17)
+Begin  the stages come to its base (own_stages.py), then the attempt begins, or goes on (step/attempt.py)
+event  of a tensor, a task, a message: to the attempt, if it is of it; what came early waits for its Begin
+beat   what was said and not heard is said again; what does not end is given up
+"""
 
 from __future__ import annotations
 
@@ -6,19 +12,15 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 
 from ftnode.protocol.holder.own_departure import OwnDeparture
+from ftnode.protocol.holder.own_stages import OwnStages
 from ftnode.protocol.holder.watching import Watching
 from ftnode.protocol.liveness.deadlines import Deadlines
 from ftnode.protocol.liveness.moves import Moves
 from ftnode.protocol.recovery.copies import OwnCopies
 from ftnode.protocol.recovery.copy_trials import CopyTrials
 from ftnode.protocol.recovery.disk_versions import OwnDisk
-from ftnode.protocol.recovery.donor_trials import DonorTrials
-from ftnode.protocol.recovery.held_weights import HeldWeights
-from ftnode.protocol.recovery.installs import Installs
 from ftnode.protocol.recovery.lent_copies import LentCopies
 from ftnode.protocol.recovery.rolls import OwnRolls
-from ftnode.protocol.recovery.rungs import REBUILT
-from ftnode.protocol.recovery.trials import Trials
 from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.step.attempt import StepWork
 from ftnode.protocol.step.check import Check, draw
@@ -28,16 +30,7 @@ from ftnode.protocol.step.early_tensors import EarlyTensors
 from ftnode.protocol.step.line_pace import LinePace
 from ftnode.protocol.step.patience import most_tasks
 from ftnode.protocol.step.task_order import LiveActivations, Pace
-from ftnode.protocol.words.effects import (
-    Apply,
-    Discard,
-    Effect,
-    Forget,
-    PublishView,
-    Recount,
-    Release,
-    RestartCompute,
-)
+from ftnode.protocol.words.effects import Discard, Effect, Forget, PublishView, Recount, Release, RestartCompute
 from ftnode.protocol.words.events import ComputeReady, Done, Installed, InstallFailed, Kept, StageLost, SumOwed
 from ftnode.protocol.words.messages import (
     NOT_LENT,
@@ -48,7 +41,6 @@ from ftnode.protocol.words.messages import (
     Donor,
     Doubted,
     Judge,
-    Plan,
     Roll,
     Rolled,
     Share,
@@ -61,7 +53,7 @@ from ftnode.protocol.words.messages import (
 )
 from ftnode.protocol.words.records import sensible
 from ftnode.protocol.words.settings import Settings
-from ftnode.protocol.words.types import Attempt, Copied, Handle, Peer, Rung, Snapshot, Version, spoken_stage
+from ftnode.protocol.words.types import Attempt, Copied, Handle, Peer, Snapshot, Version, spoken_stage
 from ftnode.protocol.words.view import Lineage, View
 
 LEFT_KEPT = 16
@@ -73,7 +65,6 @@ class Holder:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self.weights = HeldWeights()
         self._held_back: tuple[Begin, float] | None = None
         """A learner's Begin that waits for the sum of the step that it commits, and since when."""
         self.completed, self.pace, self.line = CompletedAttempt(), Pace(), LinePace()
@@ -90,11 +81,6 @@ class Holder:
         """What there is memory for; -1: for as many as the manifest says."""
         self._fits: int | None = None
         """More stages than this did not fit, whatever compute promises; None while that has not been met."""
-        self.installs, self.trials, self.donor_trials = Installs(), Trials(), DonorTrials()
-        self._made_anew: tuple[Plan, Version] | None = None
-        """The last plan by which we made a stage once more that we had."""
-        self.places: dict[int, int] = {}
-        """Stage → the device on which it was when it was last installed."""
         self.learning: tuple[int, ...] = ()
         """Stages that the last Begin lets us learn (rule 26)."""
         self.named_at = 0.0
@@ -103,7 +89,10 @@ class Holder:
         self._early_shares: dict[tuple[Peer, int], Share] = {}
         """The newest that came before their Begin, of each (holder, stage)."""
         self.copies, self.lent, self.copy_trials = OwnCopies(), LentCopies(), CopyTrials()
-        self.disk, self.rolls = OwnDisk(), OwnRolls()
+        self.disk, self.rolls, self.departure = OwnDisk(), OwnRolls(), OwnDeparture()
+        self._own = own = OwnStages(self.completed, self.rolls, self.departure)
+        self.weights, self.installs = own.weights, own.installs
+        self.trials, self.donor_trials = own.trials, own.donor_trials
         self._ordered = 0, 0.0
         """Number of the author's newest order to roll back, and since when we know it."""
         self.told: tuple[Version, bool] | None = None
@@ -112,7 +101,7 @@ class Holder:
         """Attempts whose work we dropped: should one go on with us, nobody can finish it."""
         self._ready_sent, self._ready_results = -1.0, -1
         """When we said that we are Ready, and for how many stages: what we learn may be reduced later."""
-        self._task_since, self.departure = 0.0, OwnDeparture()
+        self._task_since = 0.0
         self.done = 0
         """Tasks of steps that compute has finished, and installs."""
         self.moves = Moves(most_tasks(settings))
@@ -268,8 +257,8 @@ class Holder:
         if s.mine:
             # what nobody holds may be needed exactly, and is in nobody's way
             for stage in [stage for stage in self.versions if stage not in ours and view.holders[stage]]:
-                self._forget(out, stage)
-        self._break_off(out, ours)
+                self._own.forget(out, stage)
+        self._own.break_off(out, ours)
         if not s.member or (not was and not took_part):
             self.told = None
         self.deadlines.keep_only(s.members)
@@ -309,28 +298,17 @@ class Holder:
         """We hold less than before, and the step is done: its last word on what was given up is still ours."""
         return s.member and self.work is not None and self.work.complete and set(was) <= set(self.work.stages)
 
-    def _forget(self, out: Outcome, stage: int) -> None:
-        self.weights.forget(stage)
-        self.trials.forget(stage)
-        self.donor_trials.forget(stage)
-        out.append(Forget(stage))
-
-    def _break_off(self, out: Outcome, stages: Collection[int]) -> None:
-        """Installs of all but these."""
-        for stage in self.installs.keep_only(stages):
-            self._forget(out, stage)
-
     def forget_all(self, s: Situation, but: Collection[int] = ()) -> Outcome:
         """A new run begins: nothing of an earlier one may get into it."""
         out = Outcome()
         self._stop_work(s, out)
         self.told = None
         self._drop_retired(out)
-        self._break_off(out, ())
+        self._own.break_off(out, ())
         out.extend(self.copies.forget(None))
         out.extend(map(Forget, self.weights.forget_given_up()))
         for stage in [stage for stage in self.versions if stage not in but]:
-            self._forget(out, stage)
+            self._own.forget(out, stage)
         return out
 
     def abandon(self, s: Situation) -> Outcome:
@@ -348,7 +326,7 @@ class Holder:
         self.told = None
         if self.completed.work_in(winner.id) is None:
             self._drop_retired(out)
-        self._break_off(out, ())
+        self._own.break_off(out, ())
         lost, forgotten = self.weights.yield_to(s.view, winner)
         out.extend(self.copies.forget(lost))
         return out.extended(map(Forget, forgotten))
@@ -399,9 +377,9 @@ class Holder:
         self.learning, self.named_at = tuple(named), s.now
         if self.learning:
             out.extend(map(Forget, self.weights.forget_given_up()))
-        self._break_off(out, {*s.mine, *self.learning})
+        self._own.break_off(out, {*s.mine, *self.learning})
         goes_on = self.work is not None and old is not None and old.attempt == begin.attempt and old.step == begin.step
-        self._commit_base(s, out, begin, goes_on)
+        self._own.commit_base(s, out, begin, self.learning, self.work, goes_on)
         assert s.view is not None
         self._ready_sent, self._ready_results = -1.0, -1
         self.begin, self.told = begin, None
@@ -423,16 +401,16 @@ class Holder:
             out.append(Discard(begin.attempt))
             limit, own = s.settings.live_activations, self._live_activations
             live = LiveActivations(limit if own < 0 else min(limit, own))
-            lot = self.trials.draw(s, begin, self._usable(s, begin.base))
+            lot = self.trials.draw(s, begin, self._own.usable(s, self.learning, begin.base))
             lot = lot or draw(s.chance, s.view, s.me, s.settings, begin, self.doubts, s.new(s.members))
             self.work = StepWork(
                 s.me, s.view, begin, s.settings, self.pace, self.line, s.paces(), self.deadlines, live, lot,
-                {*self.trials.stages, *self.donor_trials.stages},
+                self._own.untried,
             )  # fmt: skip
             self._task_since = s.now
             if begin.attempt in self._left:
                 self.work.give_up("its work on this attempt was dropped")
-        self.work.installed(self._usable(s, begin.base))
+        self.work.installed(self._own.usable(s, self.learning, begin.base))
         out.extend(self.copies.on_begin(s, begin))
         out.extend(self.copy_trials.begin(s, begin, self.copies, self.doubts))
         for sender, boundary, handle, relay in self._early.take():
@@ -463,93 +441,18 @@ class Holder:
         self._held_back = None
         return Outcome()
 
-    def _usable(self, s: Situation, base: Version) -> dict[int, int]:
-        """Stages that have the weights of the base, and the device of each."""
-        ours = (stage for stage in (*s.mine, *self.learning) if self.versions.get(stage) == base)
-        return {stage: self.places.get(stage, 0) for stage in ours}
-
-    def _commit_base(self, s: Situation, out: Outcome, begin: Begin, goes_on: bool) -> None:
-        """Bring each stage that we hold, learn, or held to the base that the Begin commits: apply the gradient that was
-        reduced for it, or install what the leader's plan says, or learn. `goes_on`: with the attempt in work."""
-        for stage in self.learning:
-            if self.installs.outdated(s, stage, begin, goes_on):
-                self.weights.expect(stage)
-                if self.installs.drop(stage):
-                    self._forget(out, stage)
-        for plan in begin.installs:
-            if plan.anew and plan.peer == s.me and plan.stage in s.mine and self._made_anew != (plan, begin.base):
-                self._made_anew = plan, begin.base
-                self._forget(out, plan.stage)
-        for stage in (*s.mine, *self.learning):
-            if self.versions.get(stage) != begin.base and not self._apply(out, stage, begin):
-                if stage in self.learning:
-                    self._learn(s, out, stage, begin)
-                else:
-                    self._install(s, out, stage, begin)
-        for stage in set(self.versions) - {*s.mine, *self.learning}:
-            self._keep_for_return(s, out, stage, begin)
-
-    def _work_of_base(self, stage: int, begin: Begin) -> StepWork | None:
-        """The work that reduced the gradient which makes the base."""
-        work = self.completed.work_in(begin.lineage) or self.work
-        if work is None or work.begin.attempt != begin.base.attempt or not work.has_reduced(stage):
-            return None
-        return work
-
-    def _apply(self, out: Outcome, stage: int, begin: Begin) -> bool:
-        work, version, base = self._work_of_base(stage, begin), self.versions.get(stage), begin.base
-        if work is None or version is None or version.step != base.step - 1:
-            return False
-        out.append(Apply(stage, base, base.attempt, work.begin.skip))
-        if not work.begin.skip:
-            self.donor_trials.forget(stage)
-        self.weights.hold(stage, base, begin.lineage)
-        return True
-
-    def _install(self, s: Situation, out: Outcome, stage: int, begin: Begin) -> None:
-        plan = next((plan for plan in begin.installs if (plan.stage, plan.peer) == (stage, s.me)), None)
-        if plan is None:
-            reason = f"stage {stage} has no weights of step {begin.base.step} and no plan to get them"
-            out.extend(self.departure.give_up(s, (stage,), reason))
-            return
-        self.weights.expect(stage)
-        if plan.rung is Rung.SNAPSHOT and self.rolls.contradict(stage, begin.base, plan.digest):
-            reason = f"{NOT_LENT}: the roll of step {begin.base.step} here has another digest than the plan"
-            out.extend(self.departure.give_up(s, (stage,), reason))
-            return
-        out.extend(self.installs.start(s, plan, begin.base))
-
-    def _learn(self, s: Situation, out: Outcome, stage: int, begin: Begin) -> None:
-        """What is under way goes on while no gradient is missed."""
-        work, base = self._work_of_base(stage, begin), begin.base
-        if work is not None and self.installs.carries_on(stage, base):
-            out.append(Apply(stage, base, base.attempt, work.begin.skip))
-        elif self.installs.becomes(stage) != base:
-            assert s.view is not None
-            self.weights.expect(stage)
-            out.extend(self.installs.learn(s, stage, begin, self.trials.believed(stage, s.view.holders[stage])))
-
-    def _keep_for_return(self, s: Situation, out: Outcome, stage: int, begin: Begin) -> None:
-        """A stage that we handed over goes with the swarm to the commit that did it, and no further: should its new
-        holder die at once, we have it."""
-        if self.versions[stage].step < begin.base.step and not self._apply(out, stage, begin) and s.mine:
-            self._forget(out, stage)
-
     # -- installs
 
     def on_installed(self, s: Situation, event: Installed) -> Outcome:
-        plan = self.installs.plan_of(event)
-        version, out = self.installs.on_installed(s, event)
+        version, out = self._own.on_installed(s, event, self.learning)
         if version is None:
             return out
-        if plan is not None and s.settings.checks:
-            self._has_to_try(s, plan)
         assert s.view is not None
-        self.weights.hold(event.stage, version, s.view.lineage.id)
-        self.places[event.stage] = event.place
+        if self.work is not None and event.stage in self._own.untried:
+            self.work.untried.add(event.stage)
         self._has_done(s)
         if self.work is not None and self.begin is not None:
-            usable = self._usable(s, self.begin.base)
+            usable = self._own.usable(s, self.learning, self.begin.base)
             self.work.installed(usable)
             if self.work.may_check:
                 lot = self.trials.draw(s, self.begin, usable)
@@ -558,16 +461,6 @@ class Holder:
         if event.stage in self.learning:
             out.beat(False, s.view.leader)
         return out
-
-    def _has_to_try(self, s: Situation, plan: Plan) -> None:
-        """Rule 48: the weights that the plan is about are here, and came from others."""
-        assert s.view is not None
-        if plan.stage in self.learning and plan.rung is Rung.REPLICA:
-            self.trials.lent(plan.stage, plan.donors[0].peer)
-        elif plan.stage in s.mine and plan.rung in REBUILT:
-            self.donor_trials.lent(plan.stage, (donor for donor in plan.donors if donor.peer != s.me), s.view)
-        if self.work is not None and plan.stage in {*self.trials.stages, *self.donor_trials.stages}:
-            self.work.untried.add(plan.stage)
 
     def on_install_failed(self, s: Situation, event: InstallFailed) -> Outcome:
         waited, out = self.installs.on_failed(s, event)
@@ -684,7 +577,7 @@ class Holder:
         self._still_untried(work)
         for stage in refuted:
             work.lose(stage)
-            self._forget(out, stage)
+            self._own.forget(out, stage)
         if refuted and s.member and (refuted[0], work.trial.of) in self.trials.refuted:
             trial = work.trial
             out.send(s.view.leader, work.accuse(refuted[0], trial.of, trial.refuted, trial.distance))
@@ -696,7 +589,7 @@ class Holder:
             out.send(s.view.leader, Answer(lineage, number, given_up, False, (), reason, True))
 
     def _still_untried(self, work: StepWork) -> None:
-        work.untried.intersection_update({*self.trials.stages, *self.donor_trials.stages})
+        work.untried.intersection_update(self._own.untried)
 
     def _refuse_donor(self, s: Situation, out: Outcome, work: StepWork, trial: Check, donor: Donor | None) -> None:
         """The stage that we have made of what this one lent goes, and somebody makes it anew without."""
@@ -706,7 +599,7 @@ class Holder:
         assert work.poison is not None
         out.send(s.view.leader, work.poison)
         work.lose(trial.rebuilt)
-        self._forget(out, trial.rebuilt)
+        self._own.forget(out, trial.rebuilt)
         reason = f"{NOT_LENT}: {donor.peer} lent other weights of stage {donor.stage} for it"
         out.extend(self.departure.give_up(s, (trial.rebuilt,), reason))
 
@@ -792,7 +685,7 @@ class Holder:
         self.weights.lose_given_up(stage)
         self.installs.drop(stage)
         self.learning = tuple(learnt for learnt in self.learning if learnt != stage)
-        self._forget(out, stage)
+        self._own.forget(out, stage)
         out.note("compute", said, stages=str(stage))
         if stage in s.mine:
             out.extend(self.departure.give_up(s, (stage,), reason))
@@ -804,11 +697,8 @@ class Holder:
         out = Outcome()
         self.compute_ready = False
         self._held_back, self.learning = None, ()
-        self.trials.keep_only(())
-        self.donor_trials.keep_only(())
-        self.weights.lose_all()
+        self._own.lose_all()
         self.completed.drop()
-        self.installs.lost()
         out.extend(self.copy_trials.drop())
         _release(out, self._early.drop(None))
         self._keep_told(s)
@@ -866,7 +756,7 @@ class Holder:
             out.suspect(s, kept.to, "stalled", where)
         for stage in self.installs.too_late(s):
             if self.installs.drop(stage):
-                self._forget(out, stage)
+                self._own.forget(out, stage)
         out.extend(self.installs.beat(s))
         stuck = work.groups.stuck(s.now - settings.sum_seconds, s.liveness.grace)
         if stuck is not None and work.poison is None:
@@ -891,9 +781,9 @@ class Holder:
         self._stop_work(s, out)
         for stage in self.learning:
             if stage in self.versions:
-                self._forget(out, stage)
+                self._own.forget(out, stage)
         self.learning = ()
-        self._break_off(out, ())
+        self._own.break_off(out, ())
 
 
 def _release(out: Outcome, handles: tuple[Handle, ...]) -> None:

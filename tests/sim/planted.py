@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ftnode.protocol import participant
-from ftnode.protocol.holder import holder
+from ftnode.protocol.holder import holder, own_stages
 from ftnode.protocol.leader import leader, leader_memory, next_view, recruiting, restart
 from ftnode.protocol.leader.cases import Cases
 from ftnode.protocol.recovery import copies, disk_versions, install_plans, installs, rolls, standing
@@ -296,13 +296,13 @@ def forks_go_on() -> Any:
 
 def missed_sums_do_not_matter() -> Any:
     """A learner that has missed a sum takes what it has for the step's weights all the same (rule 26)."""
-    original = holder.Holder._learn
+    original = own_stages.OwnStages._learn
 
-    def learn(self: Any, s: Any, out: Any, stage: int, begin: Begin) -> None:
-        if self._work_of_base(stage, begin) is not None or not self.installs.carries_on(stage, begin.base):
-            original(self, s, out, stage, begin)
+    def learn(self: Any, s: Any, out: Any, stage: int, begin: Begin, at_work: Any) -> None:
+        if self._work_of_base(stage, begin, at_work) is not None or not self.installs.carries_on(stage, begin.base):
+            original(self, s, out, stage, begin, at_work)
 
-    return patched((holder.Holder, "_learn", learn))
+    return patched((own_stages.OwnStages, "_learn", learn))
 
 
 def learnt_once_is_learnt_for_good() -> Any:
