@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping
 import click
 
 from ftnode.node.cli.config_file import variable
-from ftnode.node.cli.main import LazyGroup, cli
+from ftnode.node.cli.lazy_group import LazyGroup
+from ftnode.node.cli.main import cli
 
 HEAD = "| option | values | default | variable | |"
 INDEX = "| command | |"

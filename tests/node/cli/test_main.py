@@ -14,7 +14,8 @@ import click
 import pytest
 
 from ftnode.node.cli import main as cli
-from ftnode.node.cli.main import LazyGroup, main
+from ftnode.node.cli.lazy_group import OPTIONS_MEANT, LazyGroup
+from ftnode.node.cli.main import main
 from ftnode.protocol.words.errors import UserError
 from tests.node.cli.cli_runner import Seen
 
@@ -129,7 +130,7 @@ def test_a_command_that_some_guess_is_shown_where_it_is(ftnode: Callable[..., Se
 
 def test_options_that_are_guessed_as_commands_are_there() -> None:
     taken = {name for option in cli.cli.get_command(click.Context(cli.cli), "join").params for name in option.opts}
-    assert {name for names in cli.OPTIONS_MEANT.values() for name in names} <= taken
+    assert {name for names in OPTIONS_MEANT.values() for name in names} <= taken
 
 
 def test_who_types_too_much_is_shown_how_it_is_used(ftnode: Callable[..., Seen]) -> None:
