@@ -51,11 +51,15 @@ class ShardStore(FileStore):
         """The run's index, if it is there. `ours`: in the home, where anything else is removed."""
         try:
             index, found = read_index(place)
-        except DataError as error:
+        except NotThere:
+            if ours:
+                return None
+            with (place / INDEX_NAME).open("rb"):  # the OSError of a disk that does not give it out now is tried again
+                raise
+        except DataError:
             if not ours:
                 raise
-            if not isinstance(error, NotThere):
-                (place / INDEX_NAME).unlink()
+            (place / INDEX_NAME).unlink()
             return None
         if found != self.sha256 and ours:
             (place / INDEX_NAME).unlink()

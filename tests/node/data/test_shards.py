@@ -148,6 +148,24 @@ def test_what_the_disk_does_not_give_out_now_is_not_thrown_away(
     assert survey.troubles == () and store.complete
 
 
+def test_an_index_of_ones_own_that_cannot_be_read_just_now_is_read_later(
+    tmp_path: Path, built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volunteer = Volunteer("rich", tmp_path, built, Network(), local=built)
+    opened, tries = Path.open, list[Path]()
+
+    def out_of_descriptors(path: Path, *arguments: Any) -> Any:
+        if path == built / INDEX_NAME and len(tries) < 4:
+            tries.append(path)
+            raise OSError(errno.EMFILE, "Too many open files", str(path))
+        return opened(path, *arguments)
+
+    monkeypatch.setattr(Path, "open", out_of_descriptors)
+    run(Network(), volunteer.shards.run)
+    assert volunteer.store.complete and len(tries) == 4
+    assert volunteer.said[0] == f"cannot read shards in {built / INDEX_NAME}: Too many open files; tries again"
+
+
 def test_what_is_here_stays_here_while_it_is_looked_at_again(
     tmp_path: Path, built: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
