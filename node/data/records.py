@@ -43,7 +43,7 @@ class JsonLines:
 
     def read(self, position: Position = (0,)) -> Iterator[Piece]:
         at, number, record = position if len(position) == 3 else (0, 0, 0)
-        with self.seen.open() as file:
+        with self.seen.reading() as file:
             file.seek(at)
             while line := file.readline(LINE_BYTES_MAX + 1):
                 at, number = at + len(line), number + 1

@@ -15,6 +15,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -86,6 +87,16 @@ class Seen:
             raise
         return file
 
+    @contextmanager
+    def reading(self) -> Iterator[BinaryIO]:
+        """As `open`. Raises SourceAway when the disk does not give out what is read within."""
+        with self.open() as file:
+            try:
+                yield file
+            except OSError as error:
+                reason = error.strerror or type(error).__name__
+                raise SourceAway(f"cannot read {self.path}: {reason}; call again when it can be read") from None
+
     def check(self, file: BinaryIO) -> None:
         """Raises DataError when the file is not what it was."""
         now = os.fstat(file.fileno())
@@ -110,7 +121,7 @@ class TextSource:
 
     def read(self, position: Position = (0,)) -> Iterator[Piece]:
         at = self.start + position[0]
-        with self.seen.open() as file:
+        with self.seen.reading() as file:
             file.seek(at)
             while at < self.end:
                 wanted = min(PIECE_BYTES, self.end - at)
@@ -212,7 +223,7 @@ def split_texts(files: Sequence[Seen]) -> list[Source]:
     if len(files) == 1:
         seen = files[0]
         cut = seen.size - seen.size // VALIDATION_ONE_IN
-        with seen.open() as file:
+        with seen.reading() as file:
             file.seek(max(0, cut - 4))
             before = file.read(min(4, cut))
         cut -= len(before) - character_start(before, len(before))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
 import signal
@@ -24,7 +26,7 @@ from ftnode.node.data import records
 from ftnode.node.data import sources as sources_module
 from ftnode.node.data.build import Built, Occupied, build
 from ftnode.node.data.records import find_sources
-from ftnode.node.data.sources import place_to_cut
+from ftnode.node.data.sources import SourceAway, place_to_cut
 from ftnode.node.data.tokenizers import open_tokenizer
 from tests.node.cli.cli_runner import Seen
 from tests.node.data.corpora import REVISION, text_folder, tokenizer_file, tokenizer_json, words
@@ -324,6 +326,43 @@ def test_a_killed_build_goes_on_and_ends_with_the_same_bytes(tokenizer: str, bat
     assert made(tmp_path / "out", source, tokenizer=name, shard_bytes=5000).resumed is saved
     assert contents(tmp_path / "out") == contents(tmp_path / "undisturbed")
     assert not (tmp_path / "out.building").exists()
+
+
+class Worn(io.BufferedReader):
+    """A file on a disk that gives out only so many pieces of it."""
+
+    left = 30
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self._wear()
+        return super().read(size)
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        self._wear()
+        return super().readline(size)
+
+    def _wear(self) -> None:
+        self.left -= 1
+        if not self.left:
+            raise OSError(errno.EIO, "Input/output error")
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
+def test_a_disk_that_does_not_give_a_source_out_ends_a_build_until_it_does(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources_module, "PIECE_BYTES", 64)
+    monkeypatch.setattr(build_module, "BATCH_BYTES", 1)
+    source = tmp_path / name
+    line = json.dumps({"text": "and so on"}) if name.endswith("l") else "and so on and on and on"
+    source.write_text((line + "\n") * 200)
+    whole = made(tmp_path / "whole", source, checkpoint_bytes=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(sources_module.Seen, "open", lambda seen: Worn(io.FileIO(seen.path)))
+        with pytest.raises(SourceAway, match=f"cannot read .*{name}: Input/output error; call again"):
+            made(tmp_path / "out", source, checkpoint_bytes=1)
+    again = made(tmp_path / "out", source, checkpoint_bytes=1)
+    assert again.resumed and contents(tmp_path / "out") == contents(whole.folder)
 
 
 def unfinished(work: Path) -> list[Path]:
