@@ -60,7 +60,7 @@ class Recounting:
         self.lent: dict[int, Mapping[int, Tensor]] = {}
         """By stage that was made of others, the weights [n] of each of these, in the host's memory."""
         self.copies: dict[int, Tensor] = {}
-        """By stage, the weights [n] that a copy of it has, likewise."""
+        """The weights [n] of the copy that is to be tried next, by its stage, likewise."""
 
     def again(self, several: Sequence[Stage], visits: Visits) -> float:
         """How far what they passed on and handed back is from what these stages make, at most, as a share of its norm;
@@ -90,7 +90,8 @@ class Recounting:
         return lent in self.lent.get(stage, {})
 
     def begin_copy(self, stage: int) -> None:
-        """Its weights come from now on."""
+        """Its weights come from now on; what came of another, and was not tried, goes."""
+        self.copies.clear()
         self.copies[stage] = torch.zeros_like(self._new_stage(stage).weights, device="cpu")
 
     def weigh(

@@ -101,3 +101,12 @@ def test_a_copy_comes_whole_and_in_order(index: int, length: int) -> None:
     us = direct(config_of("float32"), range(1))
     with pytest.raises(Refused, match="chunk"):
         us.call("copy_chunk", stage=STAGE, index=index, slot=0, length=length, encoding="int8")
+
+
+def test_of_copies_that_were_not_tried_only_the_last_one_stays_in_memory() -> None:
+    him, us = direct(config_of("float32")), direct(config_of("float32"), range(1))
+    for stage in (1, STAGE):
+        _, chunks = exported(him, stage, 0, "weights", "int8", freeze=True)
+        us.arena._map.view(0)[: len(chunks[0])] = chunks[0]
+        us.call("copy_chunk", stage=stage, index=0, slot=0, length=len(chunks[0]), encoding="int8")
+    assert {*us.backend.recounting.copies} == {STAGE}  # type: ignore[attr-defined]
