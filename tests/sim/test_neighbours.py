@@ -105,7 +105,7 @@ def test_deaths_around_a_range_leaves_no_trace() -> None:
 
 def test_it_would_be_seen_if_the_whole_range_were_computed_again() -> None:
     with range_computed_twice():
-        assert traces(every=5, one=True)
+        assert traces(every=20, one=True)
 
 
 def test_the_weights_are_those_of_one_stage_after_the_other() -> None:
