@@ -20,9 +20,9 @@ from tests.protocol.situations import SETTINGS, A, B, view_of
 from tests.sim.fuzz import Fuzzed, run_fuzz, run_many
 from tests.sim.hostile_world import HostileWorld
 from tests.sim.planted_lies import LIES
-from tests.tiers import at_night
+from tests.tiers import NIGHT_ONLY, at_night
 
-EVENTS = int(os.environ.get("FTNODE_LIES", 20_000 if at_night() else 5_000))
+EVENTS = int(os.environ.get("FTNODE_LIES", 20_000 if at_night() else 20_000 // NIGHT_ONLY))
 """Hostile messages; a night's run has a million besides: python -m tests.sim.fuzz 1 1000000 --events 1000000."""
 SEEDS_MAX = 10 * EVENTS // 400
 

@@ -28,6 +28,8 @@ from tests.sim.test_probation import NEVER_NEW
 from tests.sim.world import World
 
 SEEDS: Final = range(1, 4)
+LATER_LEASES: Final = 15
+"""Where nobody remembers who was convicted, it is back after one or two."""
 
 
 def of_stage(world: World) -> Host:
@@ -90,7 +92,7 @@ def test_who_is_found_by_two_is_not_taken_back_and_nobody_is_remembered(seed: in
     host = of_stage(world)
     lies(world, host, turned)
     assert gone_from(world, host) == [str(host.peer)] and not marked(world)
-    world.run(world.now + 40 * world.settings.lease_seconds)
+    world.run(world.now + LATER_LEASES * world.settings.lease_seconds)
     assert host.peer not in seen(world).members()
 
 
@@ -227,7 +229,7 @@ def test_another_leader_takes_nobody_back_who_was_convicted() -> None:
     """Everybody has seen the signed words. What the leader itself remembers goes with it."""
     with patched(NOBODY_REMEMBERS):
         world, host = convicts_and_loses_its_leader()
-        world.run(world.now + 60 * world.settings.lease_seconds)
+        world.run(world.now + LATER_LEASES * world.settings.lease_seconds)
     assert host.peer not in seen(world).members() and host.alive
     known = [other for other in world.live() if host.peer.id in other.participant.memory.convicted]
     assert len(known) >= len(seen(world).members()) - 1
