@@ -87,9 +87,11 @@ def test_a_planted_bug_is_found(name: str) -> None:
 
 def test_a_world_of_lies_is_the_same_each_time(fuzzed: list[Fuzzed]) -> None:
     first = min((world for world in fuzzed if world.hostile > 100 and not world.crash), key=lambda world: world.events)
-    second = run_fuzz(first.seed, reach=True)
-    assert (first.received, first.events, first.commits) == (second.received, second.events, second.commits)
-    assert (first.admitted, first.reached) == (second.admitted, second.reached)
+    again = [run_fuzz(first.seed, reach=True) for _ in range(3)]
+    for world in again:
+        assert (first.received, first.events, first.commits) == (world.received, world.events, world.commits)
+        assert first.admitted == world.admitted
+    assert again[1].reached == again[2].reached, "each finds in caches what the one before it has left there"
 
 
 def test_a_table_that_grows_is_seen() -> None:
