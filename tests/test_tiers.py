@@ -22,7 +22,8 @@ COLLECT: Final = [
     "0",
 ]
 AT_NIGHT_ONLY: Final = {
-    "lab/hostile/test_hostile.py", "lab/parts/test_watchers.py", "sim/test_step_estimates.py",
+    "lab/hostile/test_hostile.py", "lab/parts/test_watchers.py", "models/test_compiled.py",
+    "sim/test_step_estimates.py",
     "swarm/test_adapters.py", "swarm/test_dashboard.py", "swarm/test_first_weights.py", "swarm/test_flood.py",
     "swarm/test_foreign_addresses.py", "swarm/test_left_out.py", "swarm/test_lines.py", "swarm/test_lying_disks.py",
     "swarm/test_notice.py", "swarm/test_planner.py", "swarm/test_slow_lines.py", "swarm/test_subspace.py",
