@@ -47,8 +47,12 @@ WORKERS_MAX = 8
 """Each takes half a gigabyte."""
 WORLD = Path(__file__).parent / "sim"
 SEEDS = "test_virtual_world.py"
-KEPT = ("test_at_odds.py", "test_bad_newcomers.py", "test_checks.py", "test_duty.py", "test_moments_of_change.py",
-        "test_fuzz.py", "test_neighbours.py", "test_probation.py", "test_third.py", "test_watched.py")  # fmt: skip
+KEPT = ("test_at_odds.py", "test_bad_newcomers.py", "test_checks.py", "test_credit.py", "test_duty.py",
+        "test_every_moment.py", "test_first_lie.py", "test_forked_paths.py", "test_fuzz.py", "test_hidden_parts.py",
+        "test_hidden_tensors.py", "test_lent_weights.py", "test_lying_copies.py", "test_lying_donors.py",
+        "test_moments_of_change.py", "test_neighbours.py", "test_only_holders.py", "test_planted_in_steps.py",
+        "test_probation.py", "test_signed_tensors.py", "test_third.py", "test_vouched.py",
+        "test_watched.py")  # fmt: skip
 """They take the same worlds up again and again (tests/sim/kept_worlds.py)."""
 LONG = ("test_exactness.py", "test_slow_lines.py")
 """Swarms that take minutes."""

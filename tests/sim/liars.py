@@ -21,6 +21,7 @@ from ftnode.protocol.words.view import View
 from tests.sim.checks import Violation
 from tests.sim.compute import Gradients
 from tests.sim.host import Host
+from tests.sim.kept_worlds import kept
 from tests.sim.planted import other_sums
 from tests.sim.targets import best_view
 from tests.sim.test_duty import LONG, betrays
@@ -74,6 +75,7 @@ def summed(seen: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
+@kept
 def grown(seed: int, settings: Any, peers: int, spare: int = 1, networked: bool = False) -> World:
     """A world that trains, with this many peers and some that stand by. `networked`: each at a network of its own."""
     world = World(settings, seed, delay_max=0.03)

@@ -24,6 +24,7 @@ from ftnode.protocol.words.types import Peer, Version
 from ftnode.protocol.words.view import View
 from tests.sim.compute import Result
 from tests.sim.host import Host
+from tests.sim.kept_worlds import kept
 from tests.sim.planted import patched
 from tests.sim.reduction import Reductions
 from tests.sim.targets import best_view, holders
@@ -131,6 +132,7 @@ def test_newcomers_are_admitted_together_and_no_step_waits_for_them() -> None:
     assert sorted(after)[len(after) // 2] < sorted(before)[len(before) // 2]
 
 
+@kept
 def grown(settings: Settings, seed: int = 3) -> World:
     """A run whose groups are full, and nobody stands by."""
     world = World(settings, seed, delay_max=0.01)
