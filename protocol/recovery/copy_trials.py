@@ -85,7 +85,8 @@ class CopyTrials:
         self._collects_no_more(out)
         self._let_go(s, out, copies)
         here = view is not None and s.member and begin.attempt.view == view.number
-        if self._trial is not None or view is None or not here or not begin.training or begin.skip:
+        tries = here and begin.training and not begin.skip and s.settings.checks
+        if self._trial is not None or view is None or not tries:
             return out
         for stage, keeper in begin.keepers:
             ours = keeper == s.me and (copies.comes(stage) == begin.base or copies.has(stage, begin.base))
@@ -247,7 +248,7 @@ def _chance(stage: int, settings: Settings) -> float:
 
 def _expected(s: Situation, view: View) -> float:
     """Microbatches that come to us in a step."""
-    return s.settings.microbatches / max(1, min(len(view.holders[stage]) for stage in s.mine))
+    return s.settings.microbatches / max(1, min((len(view.holders[stage]) for stage in s.mine), default=1))
 
 
 def _visits(stage: int, microbatch: int, view: View, settings: Settings) -> list[tuple[int, int]]:
