@@ -5,7 +5,8 @@ neighbours (CheckFree+, section 4.3 of "All is Not Lost"). A shadow is a block s
 of a stage that is not adjacent, so that two neighbours lost together do not take each other's shadow along. Both are
 refreshed while the next steps are computed, whenever the commit's number is divisible by a setting, and at once when a
 keeper has none, one at a time. The old copy stays until the new one is whole and a Begin tells of it: a copy of which
-nobody but its keeper has heard counts for nothing (rule 49).
+nobody but its keeper has heard counts for nothing (rule 49). Where the next one is due before any Begin could tell of
+it, the next one waits for one more Begin.
 """
 
 from __future__ import annotations
@@ -64,6 +65,8 @@ class OwnCopies:
         """Stage → the version on its way, and the lineage that made it."""
         self._whole: dict[int, tuple[Version, str]] = {}
         """As `_pending`: what lies beside the copy of before, until a Begin tells of it."""
+        self._put_off: set[int] = set()
+        """Stages whose next copy was due, and waits for one more Begin to tell of what is in `_whole`."""
         self._told: dict[int, Version] = {}
         """Stage → what a Begin said was lent to us, of what is on its way or whole."""
 
@@ -100,11 +103,15 @@ class OwnCopies:
             if s.own.versions.get(stage) == base:
                 self._drop(out, stage)
         for stage in named:
-            due = base.step % every(stage, settings) == 0 or stage not in self.held
+            due = base.step % every(stage, settings) == 0 or stage not in self.held or stage in self._put_off
             group = view.holders[stage]
             here = base == self.held.get(stage) or base in self._coming(stage)
             if not due or not group or s.me in group or stage in self._pending or here:
                 continue
+            if stage in self._whole and stage not in self._put_off:
+                self._put_off.add(stage)
+                continue
+            self._put_off.discard(stage)
             self._whole.pop(stage, None)
             self._pending[stage] = base, begin.lineage
             donor = Donor(stage, group[0], s.contacts.get(group[0], ()))
@@ -161,6 +168,7 @@ class OwnCopies:
         self._pending.pop(stage, None)
         self._whole.pop(stage, None)
         self._told.pop(stage, None)
+        self._put_off.discard(stage)
         out.append(DropCopy(stage))
 
 

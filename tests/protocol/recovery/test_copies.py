@@ -207,6 +207,34 @@ def test_a_copy_that_a_begin_told_of_before_it_was_whole_is_taken_at_once() -> N
     assert copies.versions() == ((0, newer),)
 
 
+def test_a_copy_that_no_begin_could_tell_of_yet_outlives_the_next_one_that_is_due() -> None:
+    """On thin lines with fast steps each copy is whole just before the next one is due."""
+    copies, steps = OwnCopies(), [replace(BASE, step=8 + 4 * number) for number in range(3)]
+    asked_for(copies, (0, B))
+    copies.on_kept(Kept(0, BASE, 9, 0.1))
+    assert asked_for(copies, (0, B), base=steps[0]) == ["keep 0 of a"]
+    copies.on_kept(Kept(0, steps[0], 9, 0.1))
+    assert asked_for(copies, (0, B), base=steps[1]) == [], "it waits for one more Begin"
+    after = replace(steps[1], step=steps[1].step + 1)
+    told = begun(after, keepers=((0, B),), lent=lent_to_b(steps[0]))
+    out = [*copies.on_begin(situation(me=B, settings=PLAIN), told)]
+    assert out[0] == TakeCopy(0) and copies.versions() == ((0, steps[0]),)
+    assert [effect.version for effect in out if isinstance(effect, Keep)] == [after], "late, and not left out"
+    copies.on_kept(Kept(0, after, 9, 0.1))
+    assert asked_for(copies, (0, B), base=replace(after, step=after.step + 1)) == [], "nothing is due"
+
+
+def test_a_copy_that_nobody_tells_of_makes_room_for_the_next_one() -> None:
+    """As of a holder that was lost, or that tells nobody what it lends."""
+    copies, newer, due = OwnCopies(), replace(BASE, step=8), replace(BASE, step=12)
+    asked_for(copies, (0, B))
+    copies.on_kept(Kept(0, BASE, 9, 0.1))
+    asked_for(copies, (0, B), base=newer)
+    copies.on_kept(Kept(0, newer, 9, 0.1))
+    assert asked_for(copies, (0, B), base=due) == []
+    assert asked_for(copies, (0, B), base=replace(due, step=13)) == ["keep 0 of a"]
+
+
 def test_a_copy_of_the_head_that_does_not_come_is_called_so() -> None:
     copies = OwnCopies()
     asked_for(copies, (0, B))
