@@ -20,5 +20,9 @@ class Misuse(Exception):
         self.stage = stage
 
 
+class DiskUnreadable(Misuse):
+    """The disk did not give out a file this time, which says nothing of what is in it."""
+
+
 class WrongLayer(Misuse):
     """A layer of the model that the run begins with is not what its hash says, or is gone."""

@@ -20,8 +20,8 @@ REASON_TEXT_MAX: Final = 500
 
 class ComputeError(FtnodeError):
     """The compute process says no. `kind`: oom, invalid; fault: numbers are not as they should be; broken: whatever
-    nobody expects; layers: first weights are not what they should be; lost: it is gone, or what it had of the stage is
-    (docs/explanation/architecture.md)."""
+    nobody expects; layers: first weights are not what they should be; unreadable: a disk does not give a snapshot out
+    just now; lost: it is gone, or what it had of the stage is (docs/explanation/architecture.md)."""
 
     def __init__(self, kind: str, reason: str, stage: int = -1) -> None:
         reason = reason[:REASON_TEXT_MAX]

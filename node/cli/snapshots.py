@@ -49,7 +49,7 @@ def list_snapshots(run: str | None, as_json: bool, home: str | None) -> None:
     for store in _stores(home, run):
         whole, broken = store.survey()
         found += whole
-        troubles += broken
+        troubles += map(str, broken)
     if as_json:
         click.echo(json.dumps({"snapshots": [_plain(kept) for kept in found], "troubles": troubles}, indent=2))
         return
@@ -99,33 +99,45 @@ def show(snapshot: str, tensors: bool, run: str | None, as_json: bool, home: str
 @json_option
 @home_option
 def verify(snapshots: tuple[str, ...], run: str | None, as_json: bool, home: str | None) -> int:
-    """Read snapshots, all of them when none is named, and compare their hashes. Exit code 65 when one is damaged.
+    """Read snapshots, all of them when none is named, and compare their hashes. Exit code 65 when one is damaged, 74
+    when none is and one cannot be read.
 
     A snapshot that a running node removes meanwhile is not damaged."""
+    from ftnode.node.snapshots.format import SnapshotError, Unreadable
     from ftnode.node.snapshots.store import SnapshotStore
 
     good: list[str] = []
-    damaged: list[str] = []
+    troubles: list[SnapshotError] = []
     chosen = [kept for name in snapshots for kept in _named(name, home, run)]
     for store in [] if snapshots else _stores(home, run):
         whole, broken = store.survey()
         chosen += whole
-        damaged += broken
+        troubles += broken
     with spoken("snapshots to be read"):
         for kept in chosen:
-            trouble = SnapshotStore(kept.folder, kept.index.run).verify(kept)
-            if trouble and not kept.folder.is_dir():
+            trouble = SnapshotStore(kept.folder, kept.index.run).trouble(kept)
+            if trouble is not None and not kept.folder.is_dir():
                 if not as_json:
                     click.echo(f"{kept.folder} has been removed meanwhile")
                 continue
-            (damaged if trouble else good).append(trouble or str(kept.folder))
-            if not as_json and not trouble:
+            if trouble is not None:
+                troubles.append(trouble)
+                continue
+            good.append(str(kept.folder))
+            if not as_json:
                 click.echo(f"{kept.folder} is as it was written")
+    unread = [str(each) for each in troubles if isinstance(each, Unreadable)]
+    damaged = [str(each) for each in troubles if not isinstance(each, Unreadable)]
     if as_json:
-        click.echo(json.dumps({"good": good, "damaged": damaged}, indent=2))
+        click.echo(json.dumps({"good": good, "damaged": damaged, "unread": unread}, indent=2))
     if damaged:
         more = f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
         raise UserError(f"{damaged[0]}{more}; remove its folder, a swarm that starts again takes an earlier one", 65)
+    if unread:
+        more = f" (and {len(unread) - 1} more)" if len(unread) > 1 else ""
+        raise UserError(
+            f"{unread[0]}{more}, and nobody can tell whether it is whole; see to its rights and to the disk", 74
+        )
     if not chosen and not as_json:
         click.echo("no snapshots are kept here")
     return 0

@@ -16,13 +16,13 @@ from math import log
 from pathlib import Path
 from typing import Any
 
-from ftnode.models.faults import Misuse
+from ftnode.models.faults import DiskUnreadable, Misuse
 from ftnode.models.ledger import AttemptId, Ledger
 from ftnode.node.compute.config import ComputeConfig
 from ftnode.node.compute.state_shape import shape_of
 from ftnode.node.machine.gradient_memory import GradientMap
 from ftnode.node.machine.tensor_slots import SlotMap
-from ftnode.node.snapshots.format import SnapshotError
+from ftnode.node.snapshots.format import SnapshotError, Unreadable
 from ftnode.node.snapshots.store import read_snapshot
 
 Answer = dict[str, Any]
@@ -320,6 +320,8 @@ class PacedStages:
         self._drop_weights(stage)
         try:
             kept = read_snapshot(Path(folder))
+        except Unreadable as error:
+            raise DiskUnreadable(str(error), stage) from None
         except SnapshotError as error:
             raise Misuse(str(error), stage) from None
         found = kept.version

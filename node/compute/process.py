@@ -25,7 +25,7 @@ from typing import Any, Final, Protocol
 
 import msgpack
 
-from ftnode.models.faults import Misuse, StageFault, WrongLayer
+from ftnode.models.faults import DiskUnreadable, Misuse, StageFault, WrongLayer
 from ftnode.node.compute.config import ComputeConfig, config_from_dict
 from ftnode.node.compute.state_shape import gradient_numbers, state_numbers
 from ftnode.node.machine.gradient_memory import GradientMap
@@ -41,7 +41,7 @@ COMMANDS: Final = (
     "install_begin", "install_chunk", "install_end", "export_begin", "export_chunk", "export_end",
     "snapshot_copy", "snapshot_release", "snapshot_load",
 )  # fmt: skip
-FAULTS: Final = {WrongLayer: "layers", Misuse: "invalid", StageFault: "fault"}
+FAULTS: Final = {WrongLayer: "layers", DiskUnreadable: "unreadable", Misuse: "invalid", StageFault: "fault"}
 """What a command says of what went wrong in a stage; the first that fits."""
 TASKS: Final = ("forward", "backward")
 """Those that may be begun and read later."""

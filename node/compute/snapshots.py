@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ftnode.models.faults import Misuse
+from ftnode.models.faults import DiskUnreadable, Misuse
 from ftnode.models.stage import Stage, StageVersion
 from ftnode.models.state_plan import PARTS, StatePlan
 from ftnode.models.tensors import as_bytes
 from ftnode.node.compute.pinned_places import PinnedPlaces
-from ftnode.node.snapshots.format import KeptSnapshot, SnapshotError
+from ftnode.node.snapshots.format import KeptSnapshot, SnapshotError, Unreadable
 from ftnode.node.snapshots.store import check_fits, read_part, read_snapshot
 
 
@@ -50,8 +50,8 @@ class SnapshotCopies:
 
 
 def load_snapshot(stage: Stage, plan: StatePlan, folder: Path, version: StageVersion) -> KeptSnapshot:
-    """Make `stage` what the snapshot in `folder` holds. Raises Misuse: it is damaged, or of something else; the stage
-    is worth nothing then."""
+    """Make `stage` what the snapshot in `folder` holds. Raises Misuse: it is damaged, or of something else, and
+    DiskUnreadable where that cannot be told now; the stage is worth nothing then."""
     try:
         kept = read_snapshot(folder)
         found = kept.version
@@ -69,6 +69,8 @@ def load_snapshot(stage: Stage, plan: StatePlan, folder: Path, version: StageVer
             numbers = plan.numbers(stage.index, part)
             _read_into(stage.state("all")[start : start + numbers], kept, part)
             start += numbers
+    except Unreadable as error:
+        raise DiskUnreadable(str(error), stage.index) from None
     except SnapshotError as error:
         raise Misuse(str(error), stage.index) from None
     state = kept.index.state

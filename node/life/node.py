@@ -307,6 +307,7 @@ class Node:
         if noted := self.observer.book.read():
             self.driver.deliver(noted)
         nursery.start_soon(self.disk.check)
+        nursery.start_soon(self.disk.keep_trying)
         self.reductions.begin(nursery)
         if self.settings.replicas > 1:
             nursery.start_soon(self.reductions.prepare)

@@ -62,33 +62,29 @@ class SnapshotStore:
         """Whole snapshots, those of the newest step first; of equal steps, those that were saved last."""
         return self.survey()[0]
 
-    def survey(self) -> tuple[tuple[KeptSnapshot, ...], tuple[str, ...]]:
-        """As `kept`, and a line for each folder that has a snapshot's name and is none."""
+    def survey(self) -> tuple[tuple[KeptSnapshot, ...], tuple[SnapshotError, ...]]:
+        """As `kept`, and why each other folder that has a snapshot's name is none."""
         found, troubles = [], []
         for folder, read in self._read_all():
             if isinstance(read, KeptSnapshot):
                 found.append(read)
             elif folder.is_dir():  # else the node has removed it since it was listed
-                troubles.append(str(read))
+                troubles.append(read)
         found.sort(key=lambda kept: (kept.version.step, kept.index.sequence), reverse=True)
         return tuple(found), tuple(troubles)
 
-    def unfit(self) -> list[tuple[str, bool]]:
-        """Why each folder that has a snapshot's name is none, and whether the next save removes it."""
-        return [
-            (str(read), _may_go(read))
-            for folder, read in self._read_all()
-            if isinstance(read, SnapshotError) and folder.is_dir()
-        ]
-
     def verify(self, kept: KeptSnapshot, stop: Event | None = None) -> str:
         """What is wrong with the bytes of a snapshot, or ""; `stop` as of `read_part`."""
+        return str(self.trouble(kept, stop) or "")
+
+    def trouble(self, kept: KeptSnapshot, stop: Event | None = None) -> SnapshotError | None:
+        """As `verify`; Unreadable where the disk does not give the bytes out, so that nobody can tell."""
         try:
             for part in PARTS:
                 read_part(kept, part, None, stop)
         except SnapshotError as error:
-            return str(error)
-        return ""
+            return error
+        return None
 
     def newest_good(self, stage: int) -> KeptSnapshot | None:
         """The snapshot of the newest step whose bytes are as they were written; reads all of it, and more when it is
@@ -175,7 +171,7 @@ class SnapshotStore:
                 yield folder, error
 
     def _broken(self) -> list[Path]:
-        return [folder for folder, read in self._read_all() if isinstance(read, SnapshotError) and _may_go(read)]
+        return [folder for folder, read in self._read_all() if isinstance(read, SnapshotError) and may_go(read)]
 
     def _drop_empty_steps(self) -> None:
         for step in list(self._steps()):
@@ -185,8 +181,8 @@ class SnapshotStore:
                 continue  # not empty
 
 
-def _may_go(why: SnapshotError) -> bool:
-    """What another version wrote, or the disk cannot read now, may be whole."""
+def may_go(why: SnapshotError) -> bool:
+    """Whether the next save removes it. What another version wrote, or the disk cannot read now, may be whole."""
     return not isinstance(why, (UnknownFormat, Unreadable))
 
 
@@ -225,7 +221,7 @@ def read_snapshot(folder: Path, run_id: str | None = None) -> KeptSnapshot:
         with path.open("rb") as file:
             text = file.read(INDEX_BYTES_MAX + 1)
     except OSError as error:
-        raise _not_read(path, error) from None
+        raise not_read(path, error) from None
     if len(text) > INDEX_BYTES_MAX:
         raise SnapshotError(f"{path} is larger than {INDEX_BYTES_MAX} bytes")
     index = parse_index(text, path)
@@ -235,13 +231,14 @@ def read_snapshot(folder: Path, run_id: str | None = None) -> KeptSnapshot:
         try:
             size = (folder / part.file).stat().st_size
         except OSError as error:
-            raise _not_read(folder / part.file, error) from None
+            raise not_read(folder / part.file, error) from None
         if size != part.bytes:
             raise SnapshotError(f"{folder / part.file} has {size} bytes, not {part.bytes}: it is not whole")
     return KeptSnapshot(folder, index)
 
 
-def _not_read(path: Path, error: OSError) -> SnapshotError:
+def not_read(path: Path, error: OSError) -> SnapshotError:
+    """Unreadable, but for what is not there."""
     kind = SnapshotError if error.errno == errno.ENOENT else Unreadable
     return kind(f"cannot read {path}: {error.strerror}")
 
@@ -280,13 +277,14 @@ def tensors_of(kept: KeptSnapshot, part: str) -> Mapping[str, tuple[str, tuple[i
                 raise SnapshotError(f"{path} has a header of {length} bytes: it is damaged")
             return parse_header(file.read(length), path)
     except OSError as error:
-        raise SnapshotError(f"cannot read {path}: {error.strerror}") from None
+        raise not_read(path, error) from None
 
 
 def read_part(kept: KeptSnapshot, part: str, into: memoryview | None, stop: Event | None = None) -> None:
     """Read a part's numbers into memory of exactly their size, or nowhere, and compare the hash of the whole file.
 
-    Raises SnapshotError; what was read is worth nothing then. So it does at the next piece once `stop` is set.
+    Raises SnapshotError, and Unreadable where the disk does not give it out; what was read is worth nothing then. So
+    it does at the next piece once `stop` is set.
     """
     index, size = kept.index, part_bytes(kept.index, part)
     path, wanted = kept.folder / index.parts[part].file, index.parts[part].hash
@@ -309,7 +307,7 @@ def read_part(kept: KeptSnapshot, part: str, into: memoryview | None, stop: Even
                 hashing.add(piece)
             found = hashing.hexdigest()
     except OSError as error:
-        raise SnapshotError(f"cannot read {path}: {error.strerror}") from None
+        raise not_read(path, error) from None
     if found != wanted:
         raise SnapshotError(f"{path} is damaged: its hash is {found[:8]}, not {wanted[:8]}")
 

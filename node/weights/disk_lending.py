@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from ftnode.models.state_plan import PARTS
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.node.ports import ComputeError
-from ftnode.node.snapshots.format import KeptSnapshot, SnapshotError, part_header
-from ftnode.node.snapshots.store import part_bytes
+from ftnode.node.snapshots.format import KeptSnapshot, SnapshotError, Unreadable, part_header
+from ftnode.node.snapshots.store import not_read, part_bytes
 from ftnode.node.weights.reading import Chunk, take_slot
 from ftnode.protocol.wire.frames import StateHeader
 
@@ -46,7 +46,7 @@ class OpenParts:
 
 @contextmanager
 def opened(kept: KeptSnapshot) -> Iterator[OpenParts]:
-    """Raises SnapshotError when it is gone."""
+    """Raises SnapshotError when it is gone, and Unreadable when the disk does not give it out now."""
     spans: list[tuple[int, int, int]] = []
     index = kept.index
     try:
@@ -55,7 +55,7 @@ def opened(kept: KeptSnapshot) -> Iterator[OpenParts]:
             try:
                 descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             except OSError as error:
-                raise SnapshotError(f"cannot read {path}: {error.strerror}") from None
+                raise not_read(path, error) from None
             header = part_header(index.plan, index.stage, part)
             spans.append((descriptor, len(header), part_bytes(index, part)))
         yield OpenParts(tuple(spans))
@@ -89,7 +89,7 @@ def _read(descriptor: int, offset: int, length: int) -> bytes:
     try:
         found = os.pread(descriptor, length, offset)
     except OSError as error:
-        raise SnapshotError(f"a snapshot cannot be read: {error.strerror}") from None
+        raise Unreadable(f"a snapshot cannot be read: {error.strerror}") from None
     if len(found) < length:
         raise SnapshotError("a snapshot ends too early")
     return found

@@ -212,6 +212,8 @@ class Installer:
         except ComputeError as error:
             if error.kind == "invalid":
                 self.disk.damaged(kept, error.reason)
+            elif error.kind == "unreadable":
+                self.disk.unread(kept, error.reason)
             raise TransferFailed(None, error.reason) from None
         event = Installed(plan.stage, base, 0, float(answer["seconds"]), 0.0, str(answer["digest"]))
         record = DonorRecord(plan.stage, self._borrower.me, kept.index.state.norm_squared, 1.0, kept.digest)

@@ -1,7 +1,8 @@
 """What a node tells the core of the snapshots on its disk, finds again for the core's plans, and lends to others.
 
 They are told as they are found, so that nobody waits for gigabytes to be read, then read in the background, and told
-again without those that are damaged. All nodes of one home share what lies there.
+again without those that are damaged. What the disk does not give out just now (rights, a busy disk) may be whole: it
+is told of again as soon as it can be read. All nodes of one home share what lies there.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ import trio
 from ftnode.models.state_plan import PARTS
 from ftnode.node.compute.state_shape import StateShape
 from ftnode.node.machine.tensor_slots import Arena
-from ftnode.node.snapshots.format import KeptSnapshot, SnapshotError
-from ftnode.node.snapshots.store import SnapshotStore, part_bytes
+from ftnode.node.snapshots.format import KeptSnapshot, SnapshotError, Unreadable
+from ftnode.node.snapshots.store import SnapshotStore, may_go, part_bytes
 from ftnode.node.weights.disk_lending import DiskReading, OpenParts, Piece, opened
 from ftnode.protocol.wire.frames import StateHeader, StateRequest
 from ftnode.protocol.words.events import Event, Snapshots
@@ -32,7 +33,9 @@ log = logging.getLogger(__name__)
 Read = TypeVar("Read")
 
 SAID_MAX: Final = 4
-"""Lines for the owner about damaged snapshots; what comes behind them is only logged."""
+"""Lines for the owner about snapshots that do not count; what comes behind them is only logged."""
+TRY_AGAIN_SECONDS: Final = 60.0
+"""Between two looks at what could not be read."""
 
 
 def snapshot_of(kept: KeptSnapshot) -> Snapshot:
@@ -52,6 +55,8 @@ class KnownSnapshots:
     """To the owner."""
     _said: int = 0
     _damaged: set[Path] = field(default_factory=set)
+    _unread: set[Path] = field(default_factory=set)
+    """What the disk did not give out when it was last asked."""
     _whole: set[Path] = field(default_factory=set)
     """Read once, with the hashes that they should have."""
     _reading: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(1))
@@ -63,7 +68,7 @@ class KnownSnapshots:
         """Those that are whole, as far as we know, the newest first."""
         if self.store is None:
             return ()
-        return tuple(kept for kept in self.store.kept() if kept.folder not in self._damaged)
+        return tuple(kept for kept in self.store.kept() if kept.folder not in self._damaged | self._unread)
 
     def newest(self) -> dict[int, int]:
         """Stage → step of the newest."""
@@ -77,11 +82,24 @@ class KnownSnapshots:
     def damaged(self, kept: KeptSnapshot, reason: str) -> None:
         """Never to be told of again; it stays for its owner to look at."""
         self._damaged.add(kept.folder)
-        stage, step = str(kept.stage), str(kept.version.step)
-        what = reason.replace(f"{kept.folder}/", "")
-        text = f"{spoken_stage(kept.stage)} of step {step} is damaged on this disk ({what})"
-        self._say_unfit(f"{text}; it stays in {kept.folder} until newer ones are kept", stage=stage, step=step)
+        self._unread.discard(kept.folder)
+        self._say_of(kept, "is damaged on this disk", reason, "until newer ones are kept")
         self.tell()
+
+    def unread(self, kept: KeptSnapshot, reason: str) -> None:
+        """Not to be told of until it can be read."""
+        if kept.folder not in self._unread:
+            self._unread.add(kept.folder)
+            self._say_of(kept, "cannot be read just now", reason, "and counts again as soon as it can be read")
+        self.tell()
+
+    def _withdraw(self, kept: KeptSnapshot, why: SnapshotError) -> None:
+        (self.unread if isinstance(why, Unreadable) else self.damaged)(kept, str(why))
+
+    def _say_of(self, kept: KeptSnapshot, trouble: str, reason: str, stays: str) -> None:
+        what, step = reason.replace(f"{kept.folder}/", ""), kept.version.step
+        text = f"{spoken_stage(kept.stage)} of step {step} {trouble} ({what}); it stays in {kept.folder} {stays}"
+        self._say_unfit(text, stage=str(kept.stage), step=str(step))
 
     def _say_unfit(self, text: str, **fields: str) -> None:
         self._said += 1
@@ -95,14 +113,42 @@ class KnownSnapshots:
         """Read what others are told of, once, withdraw what is damaged, and say so."""
         store = self.store
         if store is not None:
-            for why, goes in await trio.to_thread.run_sync(store.unfit, limiter=self._reading):
-                self._say_unfit(f"a snapshot is not whole ({why}); it {'goes with the next save' if goes else 'stays'}")
-        for kept in self.kept()[:TOLD_MAX]:
-            trouble = await self._in_thread(store.verify, kept) if store else ""
-            if not trouble:
-                self._whole.add(kept.folder)
-            elif kept.folder.exists():
-                self.damaged(kept, trouble)
+            _, unfit = await trio.to_thread.run_sync(store.survey, limiter=self._reading)
+            for why in unfit:
+                trouble = "cannot be read just now" if isinstance(why, Unreadable) else "is not whole"
+                self._say_unfit(
+                    f"a snapshot {trouble} ({why}); it {'goes with the next save' if may_go(why) else 'stays'}"
+                )
+            for kept in self.kept()[:TOLD_MAX]:
+                await self._look_at(store, kept)
+
+    async def keep_trying(self) -> None:
+        """What could not be read is tried again, for ever."""
+        while self.store is not None:
+            await trio.sleep(TRY_AGAIN_SECONDS)
+            await self.try_again()
+
+    async def try_again(self) -> None:
+        """Whether what could not be read can be read now."""
+        store = self.store
+        if store is None or not self._unread:
+            return
+        there = {kept.folder: kept for kept in store.kept() if kept.folder in self._unread}
+        self._unread &= there.keys()
+        for kept in there.values():
+            if await self._look_at(store, kept):
+                log.info("%s can be read again", kept.folder)
+        self.tell()
+
+    async def _look_at(self, store: SnapshotStore, kept: KeptSnapshot) -> bool:
+        """Whether it is whole: reads all of it."""
+        trouble = await self._in_thread(store.trouble, kept)
+        if trouble is None:
+            self._whole.add(kept.folder)
+            self._unread.discard(kept.folder)
+        elif kept.folder.exists():
+            self._withdraw(kept, trouble)
+        return trouble is None
 
     def find(self, stage: int, version: Version, digest: str) -> KeptSnapshot | None:
         """The snapshot that a plan means."""
@@ -129,15 +175,15 @@ class KnownSnapshots:
                     await self._require_whole(kept)
                     reading = self._reading_of(kept, parts, arena)
                 except SnapshotError as error:
-                    self.damaged(kept, str(error))
+                    self._withdraw(kept, error)
             yield reading
 
     async def _require_whole(self, kept: KeptSnapshot) -> None:
         """Raises SnapshotError."""
         assert self.store is not None
         if kept.folder not in self._whole:
-            if trouble := await self._in_thread(self.store.verify, kept):
-                raise SnapshotError(trouble)
+            if trouble := await self._in_thread(self.store.trouble, kept):
+                raise trouble
             self._whole.add(kept.folder)
 
     def _reading_of(self, kept: KeptSnapshot, parts: OpenParts, arena: Arena) -> DiskReading:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from ftnode.node.owner import control_socket
 from ftnode.node.owner.control_socket import ControlError
 from ftnode.node.owner.join_options import Running
 from ftnode.node.snapshots import store
-from ftnode.node.snapshots.format import KeptSnapshot
+from ftnode.node.snapshots.format import KeptSnapshot, SnapshotError
 from ftnode.node.snapshots.store import SnapshotStore
 from tests.node.cli.cli_runner import Seen
 from tests.node.snapshots.keeping import RUN, keep
@@ -94,15 +95,31 @@ def test_a_flipped_bit_is_found(ftnode: Run, home: Path) -> None:
     assert found["good"] == [] and len(found["damaged"]) == 1
 
 
-def test_what_a_node_removes_meanwhile_is_not_damaged(ftnode: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    verify = SnapshotStore.verify
+def test_what_cannot_be_read_is_not_called_damaged(ftnode: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is told to remove its folder would remove what may be whole."""
+    path, really = next(home.glob("snapshots/*/100/stage-2-*")) / "optimiser.safetensors", Path.open
 
-    def verify_after_removal(self: SnapshotStore, kept: KeptSnapshot) -> str:
+    def refuses(opened: Path, *arguments: Any, **options: Any) -> Any:
+        if opened == path:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return really(opened, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", refuses)
+    seen = ftnode("snapshots", "verify", "--home", home)
+    assert seen.code == 74 and "remove" not in seen.err and f"cannot read {path}: Permission denied" in seen.err
+    found = json.loads(ftnode("snapshots", "verify", "--home", home, "--json").out)
+    assert (len(found["good"]), found["damaged"], len(found["unread"])) == (3, [], 1)
+
+
+def test_what_a_node_removes_meanwhile_is_not_damaged(ftnode: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trouble = SnapshotStore.trouble
+
+    def trouble_after_removal(self: SnapshotStore, kept: KeptSnapshot) -> SnapshotError | None:
         if (kept.version.step, kept.stage) == (100, 2):
             shutil.rmtree(kept.folder)
-        return verify(self, kept)
+        return trouble(self, kept)
 
-    monkeypatch.setattr(SnapshotStore, "verify", verify_after_removal)
+    monkeypatch.setattr(SnapshotStore, "trouble", trouble_after_removal)
     seen = ftnode("snapshots", "verify", "--home", home)
     assert seen.code == 0 and seen.out.count("is as it was written") == 3 and not seen.err
     assert seen.out.count("has been removed meanwhile") == 1

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 import shutil
 import threading
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Never
 
 import pytest
 import trio
@@ -302,6 +305,97 @@ def test_the_owner_is_told_of_what_is_damaged_where_it_is_and_what_comes_instead
         assert torn.endswith(f"it goes with the next save; {INSTEAD}")
         assert damaged.startswith("stage 2 of step 2 is damaged on this disk (optimiser.safetensors is damaged: ")
         assert damaged.endswith(f"; it stays in {folder} until newer ones are kept; {INSTEAD}")
+
+    run(main)
+
+
+@contextmanager
+def refused(part: Path) -> Iterator[None]:
+    """A file that nobody may read for so long; root may read all that its rights refuse to others."""
+    with pytest.MonkeyPatch.context() as patch:
+        path_open, os_open = Path.open, os.open
+
+        def opened_by_path(path: Path, *arguments: Any, **options: Any) -> Any:
+            return path_open(path, *arguments, **options) if path != part else refuse()
+
+        def opened_by_name(path: Any, *arguments: Any, **options: Any) -> int:
+            return os_open(path, *arguments, **options) if path != part else refuse()
+
+        def refuse() -> Never:
+            raise PermissionError(errno.EACCES, "Permission denied")
+
+        patch.setattr(Path, "open", opened_by_path)
+        patch.setattr(os, "open", opened_by_name)
+        yield
+
+
+async def read_at_the_start(me: Side, home: Path) -> None:
+    await me.disk.check()
+
+
+async def asked_for_by_another(me: Side, home: Path) -> None:
+    async with me.disk.lend(REQUEST, Arena(64, 4)) as reading:
+        assert reading is None
+
+
+async def loaded(me: Side, home: Path) -> None:
+    outcome = await fill(me, home, "me")
+    assert isinstance(outcome.event, InstallFailed) and "Permission denied" in outcome.event.reason
+
+
+@pytest.mark.parametrize("use", [read_at_the_start, asked_for_by_another, loaded])
+def test_what_cannot_be_read_just_now_is_not_damaged_and_counts_again_when_it_can(
+    use: Callable[[Side, Path], Awaitable[None]], tmp_path: Path, config: ComputeConfig
+) -> None:
+    home = tmp_path / "kept"
+    kept_by(home, config)
+    kept = snapshot(home)
+
+    async def main(network: Network) -> None:
+        me = Side("me", home, config, network)
+        with refused(kept.folder / "optimiser.safetensors"):
+            await use(me, home)
+            await me.disk.try_again()
+        (line,) = me.lines
+        assert line.startswith(
+            "stage 2 of step 2 cannot be read just now (cannot read optimiser.safetensors: Permission"
+        )
+        assert f"; it stays in {kept.folder} and counts again as soon as it can be read; " in line
+        assert isinstance(me.told[-1], Snapshots) and snapshot_of(kept) not in me.told[-1].kept
+        await me.disk.try_again()
+        assert isinstance(me.told[-1], Snapshots) and snapshot_of(kept) in me.told[-1].kept
+        assert isinstance((await fill(me, home, "me")).event, Installed)
+
+    run(main)
+
+
+def test_an_index_that_cannot_be_read_just_now_is_not_called_torn(tmp_path: Path, config: ComputeConfig) -> None:
+    kept_by(tmp_path / "kept", config)
+    folder = snapshot(tmp_path / "kept").folder
+
+    async def main(network: Network) -> None:
+        me = Side("me", tmp_path / "kept", config, network)
+        with refused(folder / "index.json"):
+            await me.disk.check()
+        (line,) = me.lines
+        assert line.startswith(
+            f"a snapshot cannot be read just now (cannot read {folder}/index.json: Permission denied)"
+        )
+        assert "; it stays; " in line
+
+    run(main)
+
+
+def test_what_is_damaged_as_well_is_called_so_once_it_can_be_read(tmp_path: Path, config: ComputeConfig) -> None:
+    kept_by(tmp_path / "kept", config)
+    damage(tmp_path / "kept")
+
+    async def main(network: Network) -> None:
+        me = Side("me", tmp_path / "kept", config, network)
+        with refused(snapshot(tmp_path / "kept").folder / "weights.safetensors"):
+            await me.disk.check()
+        await me.disk.try_again()
+        assert ["is damaged on this disk" in line for line in me.lines] == [False, True]
 
     run(main)
 
