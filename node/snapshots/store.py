@@ -63,12 +63,22 @@ class SnapshotStore:
         return self.survey()[0]
 
     def survey(self) -> tuple[tuple[KeptSnapshot, ...], tuple[SnapshotError, ...]]:
-        """As `kept`, and why each other folder that has a snapshot's name is none."""
-        found, troubles = [], []
+        """As `kept`, and why each other folder that has a snapshot's name is none.
+
+        What does not fit is read once more after all others: who lists must not call torn what somebody else clears
+        away, or writes anew, at that moment."""
+        found, unfit = [], []
         for folder, read in self._read_all():
             if isinstance(read, KeptSnapshot):
                 found.append(read)
-            elif folder.is_dir():  # else the node has removed it since it was listed
+            else:
+                unfit.append(folder)
+        troubles = []
+        for folder in unfit:
+            read = self._read(folder)
+            if isinstance(read, KeptSnapshot):
+                found.append(read)
+            elif folder.is_dir():
                 troubles.append(read)
         found.sort(key=lambda kept: (kept.version.step, kept.index.sequence), reverse=True)
         return tuple(found), tuple(troubles)
@@ -164,11 +174,13 @@ class SnapshotStore:
                     yield step / name
 
     def _read_all(self) -> Iterator[tuple[Path, KeptSnapshot | SnapshotError]]:
-        for folder in self._stage_folders():
-            try:
-                yield folder, read_snapshot(folder, self.run_id)
-            except SnapshotError as error:
-                yield folder, error
+        return ((folder, self._read(folder)) for folder in self._stage_folders())
+
+    def _read(self, folder: Path) -> KeptSnapshot | SnapshotError:
+        try:
+            return read_snapshot(folder, self.run_id)
+        except SnapshotError as error:
+            return error
 
     def _broken(self) -> list[Path]:
         return [folder for folder, read in self._read_all() if isinstance(read, SnapshotError) and may_go(read)]

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import resource
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from safetensors import safe_open
 
 from ftnode.models.config import ModelConfig
 from ftnode.models.state_plan import StatePlan
+from ftnode.node.snapshots import store as store_module
 from ftnode.node.snapshots.disk import Disk, locked
 from ftnode.node.snapshots.format import FORMAT, KeptSnapshot, SnapshotError, index_bytes, parse_index
 from ftnode.node.snapshots.saver import is_due
@@ -128,6 +130,32 @@ def test_a_snapshot_that_cannot_be_read_for_a_moment_stays(
     (other.folder / "index.json").unlink()
     SnapshotStore(tmp_path, RUN).prune(2)
     assert not other.folder.exists(), "what has no index is none"
+
+
+@pytest.mark.parametrize("returns", [False, True], ids=["cleared away", "written anew"])
+def test_what_changes_while_it_is_read_is_not_called_torn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, returns: bool
+) -> None:
+    """As by another node of this home, or by a person who removes a folder file by file."""
+    changing, whole = keep(tmp_path, 10), keep(tmp_path, 20, stage=2)
+    away, looks = tmp_path / "away", 0
+    read = store_module.read_snapshot
+
+    def meanwhile(folder: Path, run_id: str | None = None) -> KeptSnapshot:
+        nonlocal looks
+        if folder == changing.folder:
+            looks += 1
+            if looks == 1:
+                (folder / "index.json").rename(away)
+            elif returns:
+                away.rename(folder / "index.json")
+            else:
+                shutil.rmtree(folder)
+        return read(folder, run_id)
+
+    monkeypatch.setattr(store_module, "read_snapshot", meanwhile)
+    found, troubles = SnapshotStore(tmp_path, RUN).survey()
+    assert troubles == () and found == ((whole, changing) if returns else (whole,))
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
