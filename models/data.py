@@ -9,7 +9,7 @@ import hashlib
 import os
 import stat
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -22,6 +22,8 @@ Bytes = NDArray[np.uint8]
 SEPARATOR: Final = b"\0"
 VALIDATION_ONE_IN: Final = 20
 CORPUS_BYTES_MAX: Final = 4 << 30
+PIECE_BYTES: Final = 16 << 20
+"""Of a file, read at once. A disk that gives less than this in a minute is taken for one that hangs."""
 LIBRARY_EXCLUDES: Final = frozenset({"site-packages", "dist-packages", "__pycache__"})
 _TRAINING, _VALIDATION = 0, 1
 
@@ -58,12 +60,19 @@ class Corpus:
     """Over (path, content) of all files in order, or over the index of shards."""
 
 
-def load_corpus(path: str) -> Corpus:
+def _unwatched() -> None:
+    """Nobody waits for signs of progress."""
+
+
+def load_corpus(path: str, progress: Callable[[], None] = _unwatched) -> Corpus:
     """A text file, a folder of them, or with an empty path the Python standard library's own sources. Raises DataError.
+    `progress` is called after each piece that was read, or hashed.
 
     For validation: of a folder, the twentieth of the files whose paths hash lowest; of a file, its last twentieth.
     """
-    files = list(_files(path))
+    files = list(_files(path, progress))
+    training: bytes | bytearray
+    validation: bytes | bytearray
     if len(files) == 1:
         content = files[0][1]
         cut = len(content) - len(content) // VALIDATION_ONE_IN
@@ -72,12 +81,12 @@ def load_corpus(path: str) -> Corpus:
         held_out = validation_names([name for name, _ in files])
         training = SEPARATOR.join(content for name, content in files if name not in held_out)
         validation = SEPARATOR.join(content for name, content in files if name in held_out)
-    return Corpus(_array(training), _array(validation), _hash(files, path))
+    return Corpus(_array(training), _array(validation), _hash(files, path, progress))
 
 
-def corpus_hash(path: str) -> str:
+def corpus_hash(path: str, progress: Callable[[], None] = _unwatched) -> str:
     """The `sha256` of `load_corpus(path)`, without keeping the text. Raises DataError."""
-    return _hash(_files(path), path)
+    return _hash(_files(path, progress), path, progress)
 
 
 def validation_names(names: list[str]) -> frozenset[str]:
@@ -110,16 +119,19 @@ def _windows(text: Tokens, name: tuple[int, int, int, int], count: int, length: 
     return text[starts[:, None] + np.arange(length)]
 
 
-def _array(text: bytes) -> Bytes:
+def _array(text: bytes | bytearray) -> Bytes:
     return np.frombuffer(text, dtype=np.uint8)
 
 
-def _hash(files: Iterable[tuple[str, bytes]], path: str) -> str:
+def _hash(files: Iterable[tuple[str, bytearray]], path: str, progress: Callable[[], None]) -> str:
     digest, empty = hashlib.sha256(), True
     for name, content in files:
         empty = False
         for part in (name.encode(errors="surrogateescape"), content):
-            digest.update(len(part).to_bytes(8, "little") + part)
+            digest.update(len(part).to_bytes(8, "little"))
+            for start in range(0, len(part), PIECE_BYTES):
+                digest.update(memoryview(part)[start : start + PIECE_BYTES])
+                progress()
     if empty:
         raise DataError(f"no text files in {path or _library()}; give --data a text file or a folder of text files")
     return digest.hexdigest()
@@ -129,19 +141,19 @@ def _library() -> Path:
     return Path(sysconfig.get_paths()["stdlib"])
 
 
-def _files(path: str) -> Iterator[tuple[str, bytes]]:
+def _files(path: str, progress: Callable[[], None]) -> Iterator[tuple[str, bytearray]]:
     """(relative path with /, content), sorted by path."""
     root = Path(path) if path else _library()
     try:
         if root.is_file():
-            content = _read(root)
+            content = _read(root, progress)
             if SEPARATOR in content:
                 raise DataError(f"{root} is not text (it holds a zero byte); give --data a text file or a folder")
             yield root.name, content
             return
         total = 0
-        for name in sorted(_names(root, library=not path)):
-            content = _read(root / name)
+        for name in sorted(_names(root, not path, progress)):
+            content = _read(root / name, progress)
             total += len(content)
             if total > CORPUS_BYTES_MAX:
                 raise DataError(
@@ -154,7 +166,7 @@ def _files(path: str) -> Iterator[tuple[str, bytes]]:
         raise DataError(f"{cause}; give --data a readable text file or folder") from error
 
 
-def _names(root: Path, library: bool) -> Iterator[str]:
+def _names(root: Path, library: bool, progress: Callable[[], None]) -> Iterator[str]:
     def give_up(error: OSError) -> None:
         raise error
 
@@ -162,12 +174,18 @@ def _names(root: Path, library: bool) -> Iterator[str]:
         folders[:] = [f for f in folders if not f.startswith(".") and not (library and f in LIBRARY_EXCLUDES)]
         for name in names:
             file = Path(folder, name)
+            progress()
             wanted = name.endswith(".py") if library else not name.startswith(".")
             if wanted and stat.S_ISREG(file.lstat().st_mode):
                 yield file.relative_to(root).as_posix()
 
 
-def _read(file: Path) -> bytes:
+def _read(file: Path, progress: Callable[[], None]) -> bytearray:
     if file.stat().st_size > CORPUS_BYTES_MAX:
         raise DataError(f"{file} is larger than {CORPUS_BYTES_MAX >> 30} GiB; give a smaller text")
-    return file.read_bytes()
+    content = bytearray()
+    with file.open("rb", buffering=0) as opened:
+        while piece := opened.read(PIECE_BYTES):
+            content += piece
+            progress()
+    return content

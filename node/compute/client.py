@@ -66,9 +66,10 @@ class ComputeProcess:
         gradients: GradientMemory | None = None,
         snapshots: SnapshotMemory | None = None,
     ) -> None:
-        """`hang_seconds`: a process that answers nothing for so long, for each stage of the longest command that waits,
-        is killed, and `on_lost` told. The core notices tasks that do not end by itself; an export for a newcomer is no
-        task. `gradients`: for reductions in groups; `snapshots`: for copies of states on their way to the disk."""
+        """`hang_seconds`: a process that says nothing for so long, for each stage of the longest command that waits,
+        is killed, and `on_lost` told. Signs of work count, as while it reads a long text from a slow disk. The core
+        notices tasks that do not end by itself; an export for a newcomer is no task. `gradients`: for reductions in
+        groups; `snapshots`: for copies of states on their way to the disk."""
         self.config = config
         self.pid = 0
         self._arena = arena
@@ -198,10 +199,11 @@ class ComputeProcess:
     async def _talk(self, stream: trio.SocketStream) -> tuple[str, bool]:
         seconds = START_SECONDS + self.config.compiled * COMPILE_SECONDS
         try:
-            with trio.fail_after(seconds):
+            with trio.fail_after(seconds) as patience:
                 body = msgpack.packb({"config": self.config.to_dict()}, use_bin_type=True)
                 await stream.send_all(framed(body))
-                first = await _receive(stream)
+                while (first := await _receive(stream)) is not None and "working" in first:
+                    patience.deadline = trio.current_time() + seconds
         except trio.TooSlowError:
             return f"it did not start within {seconds:.0f} s", False
         except trio.BrokenResourceError:

@@ -3,7 +3,8 @@
     python -m ftnode.node.compute.process --socket-fd N --arena-fd M [--gradients-fd K] [--snapshots-fd L]
 
 The first frame in is {"config": ComputeConfig as a map}, the first out {"ready": {...}}, or {"error": {...}} and the
-process ends. It also ends when the socket closes, and when its card is of no use to it any more. Tensors never cross
+process ends. It also ends when the socket closes, and when its card is of no use to it any more. While it reads a long
+text it sends {"working": true} every few seconds, so that a slow disk is not taken for a hang. Tensors never cross
 the socket: they lie in the arena's slots, and gradients that a group reduces in a memory of their own
 (gradient_memory.py).
 """
@@ -18,6 +19,7 @@ import select
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -41,6 +43,8 @@ COMMANDS: Final = (
     "install_begin", "install_chunk", "install_end", "export_begin", "export_chunk", "export_end",
     "snapshot_copy", "snapshot_release", "snapshot_load",
 )  # fmt: skip
+WORKING_SECONDS: Final = 5.0
+"""Between two signs of work: far less than the node waits for an answer (client.py)."""
 FAULTS: Final = {WrongLayer: "layers", DiskUnreadable: "unreadable", Misuse: "invalid", StageFault: "fault"}
 """What a command says of what went wrong in a stage; the first that fits."""
 TASKS: Final = ("forward", "backward")
@@ -103,7 +107,7 @@ def serve(
             if snapshots_descriptor is None
             else GradientMap(snapshots_descriptor, state_numbers(config), config.number_bytes)
         )
-        backend = make_backend(config, slots, gradients, snapshots)
+        backend = make_backend(config, slots, gradients, snapshots, signs_of_work(link, time.monotonic))
         send(link, {"ready": backend.ready()})
     except Exception as error:  # noqa: BLE001 - the edge of the process: whatever it is, the node must hear of it
         _log.exception("cannot start")
@@ -135,10 +139,24 @@ def step_back(nice: int) -> None:
             Path("/proc/self/autogroup").write_text(str(nice))
 
 
+def signs_of_work(link: socket.socket, clock: Callable[[], float]) -> Callable[[], None]:
+    """To be called after each piece of work that may be one of many; what the node hears of it is bounded."""
+    said = clock()
+
+    def progress() -> None:
+        nonlocal said
+        if clock() - said >= WORKING_SECONDS:
+            said = clock()
+            send(link, {"working": True})
+
+    return progress
+
+
 def make_backend(
-    config: ComputeConfig, slots: SlotMap, gradients: GradientMap | None = None, snapshots: GradientMap | None = None
-) -> Backend:
-    """Torch is loaded here, and only for the backend that needs it."""
+    config: ComputeConfig, slots: SlotMap, gradients: GradientMap | None = None, snapshots: GradientMap | None = None,
+    progress: Callable[[], None] = lambda: None,
+) -> Backend:  # fmt: skip
+    """Torch is loaded here, and only for the backend that needs it. `progress`: for what takes long by itself."""
     if config.backend == "paced":
         from ftnode.node.compute.paced_backend import PacedStages
 
@@ -146,7 +164,7 @@ def make_backend(
     os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", CARD_MEMORY)
     from ftnode.node.compute.torch_backend import TorchStages
 
-    return TorchStages(config, slots, gradients, snapshots)
+    return TorchStages(config, slots, gradients, snapshots, progress)
 
 
 class Worker:
@@ -252,17 +270,20 @@ def _failure(backend: Backend | None, error: Exception, stage: int) -> dict[str,
 
 
 def receive(link: socket.socket) -> dict[str, Any] | None:
-    """The next frame, or None when the other end has closed. Blocks: there is nothing else to do."""
-    head = _read(link, LENGTH_BYTES)
-    if head is None:
-        return None
-    body = _read(link, body_length(head, FRAME_BYTES_MAX))
-    if body is None:
-        return None
-    frame = msgpack.unpackb(body, raw=False)
-    if not isinstance(frame, dict):
-        raise Misuse("a command that is no map", -1)
-    return frame
+    """The next frame but for signs of work, or None when the other end has closed. Blocks: there is nothing else to
+    do."""
+    while True:
+        head = _read(link, LENGTH_BYTES)
+        if head is None:
+            return None
+        body = _read(link, body_length(head, FRAME_BYTES_MAX))
+        if body is None:
+            return None
+        frame = msgpack.unpackb(body, raw=False)
+        if not isinstance(frame, dict):
+            raise Misuse("a command that is no map", -1)
+        if "working" not in frame:
+            return frame
 
 
 def send(link: socket.socket, frame: dict[str, Any]) -> None:

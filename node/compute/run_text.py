@@ -7,6 +7,7 @@ a batch is drawn: docs/explanation/data.md.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,11 @@ from ftnode.node.compute.config import ComputeConfig
 
 
 class RunText:
-    """Of one compute process. `look` before any batch of a text that is no shards."""
+    """Of one compute process. `look` before any batch of a text that is no shards. `progress` is called after each
+    piece that is read."""
 
-    def __init__(self, config: ComputeConfig) -> None:
-        self._config = config
+    def __init__(self, config: ComputeConfig, progress: Callable[[], None] = lambda: None) -> None:
+        self._config, self._progress = config, progress
         self._corpus: Corpus | None = None
         self._sha256 = ""
         """Of a text, as it was at the start."""
@@ -37,7 +39,7 @@ class RunText:
         if data and is_shard_folder(Path(data)):
             return "", f"{data} holds token shards, and the run trains on text"
         try:
-            self._sha256 = corpus_hash(data)
+            self._sha256 = corpus_hash(data, self._progress)
         except DataError as error:
             return "", str(error)
         if self._config.corpus not in ("", self._sha256):
@@ -58,7 +60,7 @@ class RunText:
         if self._corpus is None and config.data_kind == "shards":
             self._corpus = open_shards(config.data, config.corpus)
         if self._corpus is None:
-            text = load_corpus(config.data)
+            text = load_corpus(config.data, self._progress)
             if text.sha256 != self._sha256 or config.corpus not in ("", text.sha256):
                 raise Misuse("the corpus is not the run's, or has changed since the start", 0)
             self._corpus = text

@@ -75,7 +75,7 @@ class TorchStages:
 
     def __init__(
         self, config: ComputeConfig, slots: SlotMap, gradients: GradientMap | None = None,
-        snapshots: GradientMap | None = None,
+        snapshots: GradientMap | None = None, progress: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         torch.set_num_threads(config.threads)
         self.config, self.slots = config, slots
@@ -91,7 +91,8 @@ class TorchStages:
         )  # fmt: skip
         self._compiled = config.compiled
         self._device = torch.device(config.device)
-        self.text = RunText(config)
+        self._progress = progress
+        self.text = RunText(config, progress)
         self.tensors = VisitTensors(config, self.model, slots, self.text)
         self.recounting = Recounting(self.tensors, self._new_stage)
         self._stages: dict[int, Stage] = {}

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ftnode.models import data
 from ftnode.models.data import (
     VALIDATION_ONE_IN,
     DataError,
@@ -84,6 +85,24 @@ def test_validation_windows_are_of_validation_text_and_always_the_same(tmp_path:
     assert not np.array_equal(batch, validation_batch(corpus, 1, 1, 4, 8))
     for window in batch:
         assert bytes(window) in bytes(corpus.validation)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_who_waits_for_a_slow_disk_hears_of_each_piece(
+    several: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the text and its hash are the same in pieces."""
+    path = folder(tmp_path) if several else tmp_path / "book.txt"
+    if not several:
+        path.write_bytes(bytes(range(1, 101)))
+    whole = load_corpus(str(path))
+    monkeypatch.setattr(data, "PIECE_BYTES", 16)
+    size = sum(file.stat().st_size for file in tmp_path.rglob("*.txt"))
+    loads, hashes = list[int](), list[int]()
+    corpus = load_corpus(str(path), lambda: loads.append(1))
+    assert bytes(corpus.training) == bytes(whole.training) and bytes(corpus.validation) == bytes(whole.validation)
+    assert corpus.sha256 == whole.sha256 == corpus_hash(str(path), lambda: hashes.append(1))
+    assert len(loads) >= 2 * size / 16 and len(hashes) >= 2 * size / 16, "as it is read, and as it is hashed"
 
 
 def test_the_streams_are_known() -> None:

@@ -196,6 +196,63 @@ def test_a_task_of_several_stages_may_be_silent_for_as_much_longer(onward: list[
     assert failed == hangs and bool(lost) == hangs
 
 
+SLOW = r"""
+import socket, sys, time
+link = socket.socket(fileno=int(sys.argv[1]))
+
+def frame(body):
+    link.sendall(len(body).to_bytes(4, "big") + body)
+
+def slowly():
+    for _ in range(15):
+        time.sleep(0.1)
+        if sys.argv[2] == "shown":
+            frame(b"\x81\xa7working\xc3")
+
+link.recv(1 << 16)
+slowly()
+frame(b"\x81\xa5ready\x80")
+link.recv(1 << 16)
+slowly()
+frame(b"\x81\xa2id\x01")
+link.recv(1)
+"""
+"""In msgpack: {"working": True}, {"ready": {}} and {"id": 1}."""
+
+
+@pytest.mark.parametrize("way", ["shown", "silent"])
+def test_a_slow_disk_is_no_hang_while_it_gives_something(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the start, where the text is hashed, and in the first batch, for which it is read."""
+
+    def slow(command: Callable[[int], list[str]], **options: Any) -> Any:
+        return start_linked(lambda number: [sys.executable, "-S", "-c", SLOW, str(number), way], **options)
+
+    monkeypatch.setattr(client, "start_linked", slow)
+    monkeypatch.setattr(client, "START_SECONDS", 60.0 if way == "silent" else 1.0)
+    answers: list[dict[str, Any] | ComputeError] = []
+
+    async def scenario() -> None:
+        arena, up, answered = Arena(CONFIG.slot_bytes, CONFIG.slots), trio.Event(), trio.Event()
+
+        def answer(found: dict[str, Any] | ComputeError) -> None:
+            answers.append(found)
+            answered.set()
+
+        process = ComputeProcess(
+            CONFIG, arena, lambda ready: up.set(), lambda reason: None, lambda stage, reason: None, hang_seconds=1.0
+        )
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(process.run)
+            with trio.fail_after(60):
+                await up.wait()
+                process.post("initialise", answer, stage=1, commit="c0")
+                await answered.wait()
+            nursery.cancel_scope.cancel()
+
+    trio.run(scenario)
+    assert isinstance(answers[0], dict) == (way == "shown")
+
+
 def test_a_machine_that_cannot_start_a_process_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     config = replace(CONFIG, backend="paced")
     arena = Arena(config.slot_bytes, config.slots)

@@ -519,6 +519,37 @@ def test_a_process_whose_card_is_of_no_use_to_it_any_more_ends(
         assert served.result(60) == 1 and calls == [torch.device("cuda:1")]
 
 
+def test_signs_of_work_are_few_and_no_answers() -> None:
+    """However often there is progress, and whoever waits for an answer."""
+    ours, theirs = socket.socketpair()
+    now = 100.0
+    with ours, theirs:
+        progress = compute_process.signs_of_work(theirs, lambda: now)
+        for _ in range(1000):
+            progress()
+            now += 0.01
+        send(theirs, {"id": 1})
+        read = ours.recv(1 << 16, socket.MSG_PEEK)
+        assert read.count(b"working") == int(10 / compute_process.WORKING_SECONDS) - 1
+        assert receive(ours) == {"id": 1}
+
+
+@pytest.mark.parametrize("op", ["ready", "forward"])
+def test_who_reads_the_text_shows_that_it_works(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    arena = Arena(CONFIG.slot_bytes, CONFIG.slots)
+    backend: Any = compute_process.make_backend(CONFIG, arena._map, progress=lambda: seen.append("piece"))
+    worker = Worker(backend)
+    backend.ready()
+    if op == "forward":
+        assert worker.take({"op": "initialise", "id": 1, "stage": 0, "commit": "c0"})
+        seen.clear()
+        task = {"attempt": [0, 1], "microbatch": 0, "visit": 0, "input": None, "output": 0, "save": True}
+        command = {"op": "forward", "id": 2, "stage": 0, "step": 1, "validation": False, "onward": [], **task}
+        assert all("error" not in answer for answer in [*worker.take(command), *worker.finish()])
+    assert seen
+
+
 @pytest.mark.skipif(resource.getrlimit(resource.RLIMIT_NOFILE)[1] <= 1200, reason="no descriptor is above 1,023")
 def test_a_process_whose_link_has_a_high_number_sees_whether_more_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """The node may have many descriptors, and the link has the same number in the process."""
