@@ -32,6 +32,8 @@ STOP_SECONDS = 2.0
 """A child that ignores SIGTERM for this long is killed."""
 FILES_MAX = 16384
 """Descriptors that a node needs at most: two for each stream and each link, of which a service may have 1,024 only."""
+LOOK_SECONDS = 0.1
+"""Between two looks at a child for which there is no descriptor."""
 GONE_SECONDS = 30.0
 """A killed child is left to itself after so long. The kernel takes a quarter of a second for each GB of its memory; one
 that waits inside a driver may never end."""
@@ -230,11 +232,14 @@ async def child_ended(process: subprocess.Popen[bytes]) -> int:
 
     if sys.platform != "linux":
         return await trio.to_thread.run_sync(process.wait, abandon_on_cancel=True)
-    if process.poll() is not None:
-        return process.wait()
-    descriptor = os.pidfd_open(process.pid)
-    try:
-        await trio.lowlevel.wait_readable(descriptor)
-    finally:
-        os.close(descriptor)
+    while process.poll() is None:
+        try:
+            descriptor = os.pidfd_open(process.pid)
+        except OSError:  # as for want of descriptors: who only waits must not be what ends a node
+            await trio.sleep(LOOK_SECONDS)
+            continue
+        try:
+            await trio.lowlevel.wait_readable(descriptor)
+        finally:
+            os.close(descriptor)
     return process.wait()

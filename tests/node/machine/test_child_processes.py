@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -48,6 +49,30 @@ def test_elsewhere_the_end_of_a_child_is_noticed_without_a_descriptor_of_it(monk
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.setattr(child_processes, "_libc", None)
     assert trio.run(child_ended, start_child([sys.executable, "-c", "import sys; sys.exit(3)"])) == 3
+
+
+@pytest.mark.parametrize("frees", [False, True], ids=["for long", "for a moment"])
+def test_without_descriptors_the_end_of_a_child_is_noticed_all_the_same(
+    frees: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusals, opened = [OSError(errno.EMFILE, os.strerror(errno.EMFILE))] * (1 if frees else 1000), os.pidfd_open
+
+    def open_one(pid: int) -> int:
+        if refusals:
+            raise refusals.pop()
+        return opened(pid)
+
+    monkeypatch.setattr(os, "pidfd_open", open_one)
+
+    async def end() -> int:
+        child = start_child(SLEEPER)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.to_thread.run_sync, child.terminate)
+            with trio.fail_after(30):
+                return await child_ended(child)
+
+    assert trio.run(end) == -signal.SIGTERM
+    assert not frees or not refusals
 
 
 def test_output_goes_to_the_log_and_the_environment_is_added(tmp_path: Path) -> None:
