@@ -114,11 +114,14 @@ def _noted() -> Iterator[list[int]]:
 
 
 def _say_where(url: str, host: str, public: bool) -> None:
+    from urllib.parse import urlsplit
+
     from ftnode.node.watch.dashboard_server import is_loopback
 
     alone = is_loopback(host)
     if public:
-        elsewhere = "here, and elsewhere through a reverse proxy of this machine (without one: --listen 0.0.0.0:8080)"
+        without = f"without one: --listen 0.0.0.0:{urlsplit(url).port}"
+        elsewhere = f"here, and elsewhere through a reverse proxy of this machine ({without})"
         who = f"anyone can read it: {elsewhere}" if alone else "anyone who can reach this machine can read it"
         click.echo(f"the public dashboard is at {url}; {who}; Ctrl-C ends it")
         return
