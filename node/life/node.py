@@ -628,7 +628,9 @@ class Node:
         self.compute.room, self.compute.head_place, no_room = room_on(ready, hold, live, copies, head)
         if no_room:
             head, why = False, no_room
-        offer = offer_of(self.config.manifest, ready, self.compute.room, hold, self.config.limits.up, copies, live)
+        offer = offer_of(
+            self.config.manifest, ready, self.compute.room, hold, self.config.limits.up, copies, live, head
+        )
         fitting = offer.stages
         self.observer.no_head = "" if head else why
         for line in describe_compute(ready, live, copies, head, why):

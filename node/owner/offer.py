@@ -17,7 +17,7 @@ from ftnode.protocol.lines.stage_work import traffic
 from ftnode.protocol.lines.step_estimate import Line
 from ftnode.protocol.manifest.parse import Manifest
 
-MEMORY, LINE, PACE, HOLD = "memory", "line", "pace", "hold"
+MEMORY, LINE, PACE, HOLD, HEAD = "memory", "line", "pace", "hold", "head"
 HOME_UP: Final = 20e6 / 8
 """Bytes a second of a home's line (docs/explanation/thin-lines.md), where the owner named no limit."""
 MEBIBYTE: Final = 1 << 20
@@ -41,7 +41,8 @@ class DeviceOffer:
 @dataclass(frozen=True, slots=True)
 class Offer:
     """Of a machine. `stages`: that it can hold, of `of` that the run has, the head among them. `stages_limited_by`:
-    memory, hold (what the owner gives) or empty, when all fit. `pace_limited_by`: line or pace."""
+    memory, hold (what the owner gives), head (all but that one fit), or empty, when all do. `pace_limited_by`: line or
+    pace."""
 
     devices: tuple[DeviceOffer, ...]
     stages: int
@@ -71,6 +72,7 @@ class Offer:
         limit = {
             MEMORY: "; memory limits it",
             HOLD: "; --hold limits it",
+            HEAD: ", all but the head",
         }.get(self.stages_limited_by, "")
         line = f"a line of {line_text(*self._line)}" if self.up_known else f"a home's line of {line_text(*self._line)}"
         slower = f"{line} limits it" if self.pace_limited_by == LINE else "the device's pace limits it"
@@ -115,11 +117,12 @@ class Offer:
 
 def offer_of(
     manifest: Manifest, ready: Sequence[Mapping[str, Any]], room: Sequence[int], hold: int, up: float,
-    copies_bytes: tuple[int, int] = (0, 0), activations: int = 0,
+    copies_bytes: tuple[int, int] = (0, 0), activations: int = 0, head: bool = True,
 ) -> Offer:  # fmt: skip
     """`ready`: what the compute process of each device reported. `room`: stages that fit on each. `hold`: that the
     owner gives at most. `up`: bytes a second of the owner's limit, 0 for none. `copies_bytes`: as of capacity_of.
-    `activations`: that a stage has memory for; 0 for as many as the manifest says."""
+    `activations`: that a stage has memory for; 0 for as many as the manifest says. `head`: whether it can hold the
+    head, for which it needs the run's text."""
     live, batch = activations or manifest.pipeline.live_activations, manifest.batch
     every = manifest.pipeline.stages + 1
     devices = tuple(
@@ -131,6 +134,8 @@ def offer_of(
     )  # fmt: skip
     stages = min(hold, sum(room))
     limited = "" if stages >= every else (HOLD if sum(room) >= hold else MEMORY)
+    if not head and stages >= every:
+        stages, limited = every - 1, HEAD
     tokens = batch.microbatches * batch.sequences * manifest.model.context
     slowest = min(device.tokens_per_second for device in devices)
     rate = up or HOME_UP

@@ -10,7 +10,7 @@ import pytest
 
 from ftnode.node.manifests.presets import preset
 from ftnode.node.owner.announcements import capacity_of
-from ftnode.node.owner.offer import HOLD, LINE, MEMORY, PACE, Offer, offer_of
+from ftnode.node.owner.offer import HEAD, HOLD, LINE, MEMORY, PACE, Offer, offer_of
 from ftnode.protocol.manifest.parse import Manifest
 
 TINY = preset("tiny")
@@ -47,6 +47,24 @@ def test_how_many_stages_and_why_no_more(free: tuple[int, ...], hold: int, stage
     (text, fields), _ = offer.lines
     assert text.startswith(f"room for {stages} of the run's {EVERY} stages")
     assert fields["limited_by"] == limited_by
+
+
+@pytest.mark.parametrize(
+    ("free", "hold", "stages", "limited_by", "said"),
+    [
+        (STAGE * EVERY, EVERY, EVERY - 1, HEAD, f"room for {EVERY - 1} of the run's {EVERY} stages, all but the head"),
+        (STAGE * 2, EVERY, 2, MEMORY, f"room for 2 of the run's {EVERY} stages; memory limits it"),
+        (STAGE * EVERY, 1, 1, HOLD, f"room for 1 of the run's {EVERY} stages; --hold limits it"),
+        (STAGE - 1, EVERY, 0, MEMORY, f"room for 0 of the run's {EVERY} stages; memory limits it"),
+    ],
+)
+def test_who_has_not_the_runs_text_has_no_room_for_all_stages(
+    free: int, hold: int, stages: int, limited_by: str, said: str
+) -> None:
+    each = ready(free)
+    room = [capacity_of(each, hold, TINY.pipeline.live_activations)]
+    offer = offer_of(TINY, [each], room, hold, 0.0, head=False)
+    assert (offer.stages, offer.stages_limited_by, offer.lines[0][0]) == (stages, limited_by, said)
 
 
 def test_the_line_limits_where_it_takes_longer_than_the_device() -> None:
