@@ -85,6 +85,7 @@ def _checks(given: tuple[str, ...], listen: tuple[str, ...], timeout: float, hom
     from ftnode.node.home.identity import home_to_read
     from ftnode.node.links.addresses import full_addresses, parse_peers, remembered_peers
     from ftnode.node.owner.join_options import log_root, running_nodes
+    from ftnode.node.snapshots.signed_words import unusable
 
     named = [full for peer in parse_peers(given) for full in full_addresses(peer.peer_id, peer.addresses)]
     listen = listen_addresses(listen)
@@ -97,6 +98,8 @@ def _checks(given: tuple[str, ...], listen: tuple[str, ...], timeout: float, hom
     made = _existing(folder)
     trouble = "" if os.access(made, os.W_OK | os.X_OK) else f"{made} cannot be written"
     yield checkup.home(trouble, str(folder), made == folder)
+    if (words := checkup.signed_words(unusable(folder))) is not None:
+        yield words
     running = running_nodes(folder)
     ours = {node.peer for node in running}
     with _listening(() if running else listen) as (sockets, trouble):

@@ -86,6 +86,15 @@ def home(trouble: str, where: str, there: bool = True) -> Check:
     return Check("home", OK, f"{where} can be written" if there else f"{where} is not there yet; ftnode join makes it")
 
 
+def signed_words(unusable: Sequence[str]) -> Check | None:
+    """`unusable`: files of the home with what others have signed, and why. None while all can be read."""
+    if not unusable:
+        return None
+    more = f" (and {len(unusable) - 1} more)" if len(unusable) > 1 else ""
+    fix = "see to its rights; a damaged one is of no use, so remove it"
+    return Check("signed words", WARNING, f"{unusable[0]}{more}", fix)
+
+
 def port(listen: Sequence[str], trouble: str, running: Sequence[str]) -> Check:
     """`running`: addresses of nodes of this home that listen already."""
     if running:

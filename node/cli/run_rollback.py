@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ftnode.node.cli.options import INPUT, WholeRange, home_option, json_option, peer_option
+from ftnode.node.cli.options import INPUT, WholeRange, home_option, json_option, peer_option, warn
 from ftnode.node.cli.run_peers import refuse_to_lose, timeout_option
 from ftnode.node.manifests.authorship import order_of
 from ftnode.node.manifests.reading import read_manifest
@@ -112,7 +112,7 @@ def _proven(home: Path, manifest: Manifest) -> Proven:
     from ftnode.protocol.words.types import Peer
 
     reader = Seals(Peer("", 0))
-    kept = LiarBook(home, manifest.run_id, settings(manifest), reader, lambda event: None).read()
+    kept = LiarBook(home, manifest.run_id, settings(manifest), reader, lambda event: None).read(warn)
     order = order_of(manifest)
     first = first_lie(kept, order)
     if first is None and any(map(was_seen, kept)):

@@ -209,8 +209,9 @@ class Node:
             self.past.known.known_up_to, dumps,
         )  # fmt: skip
         self.disk = known_snapshots(config, shape_of(computing), self.driver, self.saver, self.speaking.say)
-        self.driver.rolls = roll_book(config, self.settings, self.transport.seals, self.driver)
-        self.liars = LiarBook(config.home, manifest.run_id, self.settings, self.transport.seals, self._deliver)
+        seals, say = self.transport.seals, self.speaking.say
+        self.driver.rolls = roll_book(config, self.settings, seals, self.driver, say)
+        self.liars = LiarBook(config.home, manifest.run_id, self.settings, seals, self._deliver, say)
         self.driver.liars = self.liars
 
     def _transport(self, identity: Identity) -> Transport:

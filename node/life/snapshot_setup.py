@@ -71,12 +71,14 @@ def known_snapshots(
     return known
 
 
-def roll_book(config: JoinConfig, settings: Settings, seals: Seals, driver: Driver) -> RollBook | None:
+def roll_book(
+    config: JoinConfig, settings: Settings, seals: Seals, driver: Driver, say: Callable[..., None]
+) -> RollBook | None:
     """None where the manifest asks for no snapshots."""
     manifest = config.manifest
     if not manifest.recovery.snapshot_every:
         return None
-    return RollBook(config.home, manifest.run_id, settings, seals, driver.deliver)
+    return RollBook(config.home, manifest.run_id, settings, seals, driver.deliver, say)
 
 
 def copies_bytes(config: JoinConfig) -> tuple[int, int]:

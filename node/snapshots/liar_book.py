@@ -2,8 +2,8 @@
 
 Whatever convinced this node is written at once, and told to the core when the node begins again. What is read passes
 what words from the network pass: sizes, shapes, and the signatures of those who said it. What does not is left out, and
-the log says so. They are public, and all nodes of a home share them. Beside each case stands what the run had come to
-when a node here heard of it.
+the log says so. Of a file that cannot be used at all the owner is told. The words are public, and all nodes of a home
+share them. Beside each case stands what the run had come to when a node here heard of it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ import trio
 from ftnode.node.home.files import folder_of, write_file
 from ftnode.node.links.seals import Seals
 from ftnode.node.snapshots.disk import locked
+from ftnode.node.snapshots.signed_words import LIARS, LIARS_BYTES_MAX, logged, read_list
 from ftnode.protocol.leader.convictions import liar_of, newest_of
 from ftnode.protocol.leader.leader_memory import CONVICTED_MAX
 from ftnode.protocol.wire.admission import sensible_words
@@ -32,25 +34,25 @@ from ftnode.protocol.words.settings import Settings
 
 log = logging.getLogger(__name__)
 
-FOLDER: Final = "convicted"
-BYTES_MAX: Final = 4 << 20
-"""CONVICTED_MAX cases of four words each take a tenth of it."""
+FOLDER: Final = LIARS
 
 
 class LiarBook:
-    """Of one run. `seals`: ours, which fill in what we have signed, and check what is read."""
+    """Of one run. `seals`: ours, which fill in what we have signed, and check what is read. `say`: to the owner."""
 
     def __init__(
-        self, home: Path, run: str, settings: Settings, seals: Seals, deliver: Callable[[Event], None]
-    ) -> None:
+        self, home: Path, run: str, settings: Settings, seals: Seals, deliver: Callable[[Event], None],
+        say: Callable[..., None] = lambda kind, text: logged(text),
+    ) -> None:  # fmt: skip
         self._home, self._name = home, f"{run}.json"
         self._settings, self._seals, self._deliver = settings, seals, deliver
+        self._say: Callable[[str], None] = partial(say, "convicted")
         self._writing = trio.CapacityLimiter(1)
         self._kept: tuple[KeepConvicted, ...] = ()
 
     def tell(self) -> None:
         """What lies there, when the node begins."""
-        self._kept = self.read()
+        self._kept = self.read(self._say)
         if self._kept:
             self._deliver(Remembered(tuple(each.case for each in self._kept)))
 
@@ -72,19 +74,15 @@ class LiarBook:
             text = json.dumps([to_plain(each) for each in self._kept])
             write_file(self._home, folder, self._name, text + "\n", sync=True)
 
-    def read(self) -> tuple[KeepConvicted, ...]:
+    def read(self, say: Callable[[str], None] = logged) -> tuple[KeepConvicted, ...]:
         """What lies there and convicts somebody, each signature verified."""
         path = self._home / FOLDER / self._name
         try:
-            if path.stat().st_size > BYTES_MAX:
-                raise ValueError(f"{path.stat().st_size} bytes")
-            found = json.loads(path.read_text(encoding="utf-8"))
-            if not isinstance(found, list):
-                raise ValueError("no list")
+            found = read_list(path, LIARS_BYTES_MAX)
         except FileNotFoundError:
             return ()
         except (OSError, ValueError, RecursionError) as error:
-            log.warning("who was found to lie is not known from before: %s cannot be used: %s", path, error)
+            say(f"who was found to lie is not known from before: {path} cannot be used: {error}")
             return ()
         kept = [each for plain in found[-CONVICTED_MAX:] if (each := self._verified(plain)) is not None]
         if left_out := min(len(found), CONVICTED_MAX) - len(kept):

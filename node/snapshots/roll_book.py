@@ -1,7 +1,7 @@
 """The rolls that a home keeps beside the snapshots of a run: HOME/snapshots/RUN/rolls.json, the oldest first.
 
 They are few and small, and public: all nodes of a home share them. What cannot be read, or has a signature that is not
-by whom it names, counts for nothing, and the node goes on as one that has none.
+by whom it names, counts for nothing, and the node goes on as one that has none. Its owner is told.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ import trio
 from ftnode.node.home.files import folder_of, write_file
 from ftnode.node.links.seals import Seals
 from ftnode.node.snapshots.disk import locked
+from ftnode.node.snapshots.signed_words import ROLLS, ROLLS_BYTES_MAX, logged, read_list
 from ftnode.node.snapshots.store import FOLDER
 from ftnode.protocol.recovery.rolls import ROLLS_KEPT, with_roll
 from ftnode.protocol.wire.admission import sensible_roll
@@ -28,24 +30,25 @@ from ftnode.protocol.words.settings import Settings
 
 log = logging.getLogger(__name__)
 
-NAME: Final = "rolls.json"
-BYTES_MAX: Final = 16 << 20
+NAME: Final = ROLLS
 
 
 class RollBook:
-    """Of one run. `seals`: ours, which fill in what we have signed, and check what is read."""
+    """Of one run. `seals`: ours, which fill in what we have signed, and check what is read. `say`: to the owner."""
 
     def __init__(
-        self, home: Path, run: str, settings: Settings, seals: Seals, deliver: Callable[[Event], None]
-    ) -> None:
+        self, home: Path, run: str, settings: Settings, seals: Seals, deliver: Callable[[Event], None],
+        say: Callable[..., None] = lambda kind, text: logged(text),
+    ) -> None:  # fmt: skip
         self._home, self._folder = home, f"{FOLDER}/{run}"
         self._settings, self._seals, self._deliver = settings, seals, deliver
+        self._say: Callable[[str], None] = partial(say, "disk")
         self._writing = trio.CapacityLimiter(1)
         self._kept: tuple[Roll, ...] = ()
 
     def tell(self) -> None:
         """What lies there, when the node begins."""
-        self._kept = self._read()
+        self._kept = self._read(self._say)
         if self._kept:
             self._deliver(Rolls(self._kept))
 
@@ -66,13 +69,10 @@ class RollBook:
             write_file(self._home, folder, NAME, json.dumps([to_plain(each) for each in kept]) + "\n", sync=True)
         return kept
 
-    def _read(self) -> tuple[Roll, ...]:
+    def _read(self, say: Callable[[str], None] = logged) -> tuple[Roll, ...]:
         path = self._home / self._folder / NAME
         try:
-            if path.stat().st_size > BYTES_MAX:
-                raise ValueError(f"{path.stat().st_size} bytes")
-            found = json.loads(path.read_text(encoding="utf-8"))
-            rolls = from_plain(tuple[Roll, ...], found)[-ROLLS_KEPT:]
+            rolls = from_plain(tuple[Roll, ...], read_list(path, ROLLS_BYTES_MAX))[-ROLLS_KEPT:]
             for roll in rolls:
                 if not sensible_roll(roll, self._settings):
                     raise ValueError("no roll of this run")
@@ -80,6 +80,6 @@ class RollBook:
         except FileNotFoundError:
             return ()
         except (OSError, ValueError, RecursionError, PeerError) as error:
-            log.warning("the rolls in %s are not used: %s", path, error)
+            say(f"what a quorum has signed of snapshots is not known from before: {path} cannot be used: {error}")
             return ()
         return tuple(rolls)

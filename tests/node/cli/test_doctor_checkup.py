@@ -26,6 +26,7 @@ from ftnode.node.cli.doctor_checkup import (
     port,
     reachability,
     same_version,
+    signed_words,
     versions,
 )
 from ftnode.node.compute import devices
@@ -53,6 +54,11 @@ CARD = {"name": "H200", "memory": 140 * GIB, "memory_free": 139 * GIB, "precisio
         (home("", "/x"), OK, "/x can be written"),
         (home("", "/x", there=False), OK, "/x is not there yet; ftnode join makes it"),
         (home("/x is not a folder", "/x"), FAILED, "choose another with --home"),
+        (
+            signed_words(["/x cannot be used: it is no list", "/y"]),
+            WARNING,
+            "it is no list (and 1 more); see to its rights",
+        ),
         (port(("/ip4/0.0.0.0/tcp/1",), "", ()), OK, "can listen on /ip4/0.0.0.0/tcp/1"),
         (port((), "port 1 is in use; choose another, or 0", ()), FAILED, "choose another, or 0"),
         (port((), "", ("/ip4/192.0.2.7/tcp/1",)), OK, "listens on /ip4/192.0.2.7/tcp/1"),
@@ -107,7 +113,7 @@ def test_verdicts(check: Check, verdict: str, says: str) -> None:
 
 
 def test_what_nobody_can_tell_is_not_told() -> None:
-    assert reachability([SILENT], "") is clock([SILENT]) is same_version("0.1.0", [SILENT]) is None
+    assert reachability([SILENT], "") is clock([SILENT]) is same_version("0.1.0", [SILENT]) is signed_words([]) is None
 
 
 @pytest.fixture
@@ -126,6 +132,17 @@ def test_a_machine_without_a_run(quick: None, tmp_path: Path, capsys: pytest.Cap
     assert found["format"] == 1 and found["passed"] is True
     assert [check["name"] for check in found["checks"]] == names
     assert set(found["checks"][0]) == {"name", "verdict", "text", "fix"}
+
+
+def test_a_damaged_file_of_words_about_liars_is_a_warning(
+    quick: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "home" / "convicted" / f"{'0' * 32}.json"
+    path.parent.mkdir(parents=True)
+    path.write_text("[[")
+    found = json.loads(runner(capsys)("doctor", "--home", tmp_path / "home", "--json").out)
+    (check,) = [check for check in found["checks"] if check["name"] == "signed words"]
+    assert check["verdict"] == WARNING and check["text"].startswith(f"{path} cannot be used: ")
 
 
 def test_a_port_in_use_fails_and_says_what_to_do(

@@ -155,6 +155,13 @@ def test_a_forged_lie_is_refused(author: Author, change: Callable[[str], str]) -
     assert author.order().code == 75 and author.nothing_is_ordered()
 
 
+def test_a_damaged_file_is_not_told_as_nobody_having_lied(author: Author) -> None:
+    author.sees(LIAR, 41)
+    author.spoil(lambda text: text[:-20])
+    seen = author.order()
+    assert seen.code == 75 and f"{author.book} cannot be used: " in seen.err and author.nothing_is_ordered()
+
+
 def test_planted_signatures_are_not_looked_at(author: Author, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then forged words have an author undo what was honest."""
     author.sees(LIAR, 41)

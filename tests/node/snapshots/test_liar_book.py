@@ -13,7 +13,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from ftnode.node.home.identity import peer_id_of
 from ftnode.node.links.seals import Seals
-from ftnode.node.snapshots.liar_book import BYTES_MAX, FOLDER, LiarBook
+from ftnode.node.snapshots.liar_book import FOLDER, LiarBook
+from ftnode.node.snapshots.signed_words import LIARS_BYTES_MAX, unusable
 from ftnode.protocol.leader.convictions import liar_of
 from ftnode.protocol.words.effects import KeepConvicted
 from ftnode.protocol.words.events import Event, Remembered
@@ -118,15 +119,20 @@ def test_a_damaged_file_is_one_line_and_the_next_words_are_kept(
         path.write_bytes(b"\xff\xfe" + text.encode())
     else:
         path.write_text({
-            "cut off": text[:-20], "no list": "{}", "too large": text + " " * BYTES_MAX, "nested": "[" * 100_000,
+            "cut off": text[:-20], "no list": "{}", "too large": text + " " * LIARS_BYTES_MAX, "nested": "[" * 100_000,
         }[damage])  # fmt: skip
     with caplog.at_level(logging.WARNING):
         assert known(tmp_path) == []
     (line,) = caplog.messages
     assert line.startswith("who was found to lie is not known from before")
+    said: list[tuple[str, ...]] = []
+    LiarBook(tmp_path, RUN, SETTINGS, SEALS[ME], lambda event: None, lambda *line: said.append(line)).tell()
+    assert said == [("convicted", line)], "in the terminal of its owner as well"
+    (trouble,) = unusable(tmp_path)
+    assert line.endswith(trouble) and trouble.startswith(f"{path} cannot be used: ")
     if damage != "a folder":
         keep(tmp_path, "y")
-        assert known(tmp_path) == [str(Peer("y", 1))]
+        assert known(tmp_path) == [str(Peer("y", 1))] and unusable(tmp_path) == []
 
 
 def test_a_disk_that_refuses_costs_nothing_but_the_next_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from ftnode.node.home.identity import peer_id_of
 from ftnode.node.links.seals import Seals
 from ftnode.node.snapshots.roll_book import NAME, RollBook
+from ftnode.node.snapshots.signed_words import unusable
 from ftnode.node.snapshots.store import FOLDER, SnapshotStore
 from ftnode.protocol.views.succession import genesis
 from ftnode.protocol.words.events import Event, Rolls
@@ -69,8 +70,13 @@ def test_what_is_not_what_was_signed_counts_for_nothing(tmp_path: Path, what: st
     else:
         path.unlink()
     told: list[Event] = []
-    book(tmp_path, told).tell()
+    said: list[str] = []
+    RollBook(tmp_path, RUN, SETTINGS, Seals(ME, KEY.sign), told.append, lambda kind, text: said.append(text)).tell()
     assert told == []
+    assert [line.partition(": ")[2].startswith(f"{path} cannot be used: ") for line in said] == [True] * (
+        what != "not there"
+    )
+    assert len(unusable(tmp_path)) == (what == "no json")
     if what != "not there":
         assert what == "no json" or json.loads(path.read_text()) != json.loads(text)
 
