@@ -19,7 +19,7 @@ from ftnode.lab.codecs.plan import FULL, QUICK, Row, Scale
 from ftnode.lab.codecs.step_seconds import ASSUMED, DEVICE_TFLOPS, Measured
 from ftnode.lab.codecs.table import figures, text
 from ftnode.lab.results.cut_off_work import CutOff, Slice
-from ftnode.lab.results.result_files import folder_for, kept_or_made, write_atomically
+from ftnode.lab.results.result_files import folder_for, kept_or_made, read_kept, write_atomically
 from ftnode.models.faults import StageFault
 from ftnode.protocol.words.errors import UserError
 
@@ -127,7 +127,7 @@ def measure(scale: Scale, rows: tuple[Row, ...], asked: Asked, out: Path) -> Fou
 
 
 def read_results(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(path.read_text()) for path in sorted(folder.glob("*-s*.json"))]
+    return [read_kept(path) for path in sorted(folder.glob("*-s*.json"))]
 
 
 def _say(line: str) -> None:

@@ -10,7 +10,6 @@ cost_fit.csv beside them, and prints it.
 from __future__ import annotations
 
 import csv
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from ftnode.lab.long_recovery.ranks import DRAWS, middle
 from ftnode.lab.recovery.curves import excess_iterations
 from ftnode.lab.recovery.failures import PER_ITERATION, draw
 from ftnode.lab.recovery.plan import CHECKFREE, NONE
+from ftnode.lab.results.result_files import read_kept
 from ftnode.protocol.recovery.learning_cost import FIRST_STAGE, HALF, LONG_AGO, MIDDLE
 
 HALVES: Final = tuple(2.0 ** (power / 4) for power in range(-4, 49))
@@ -109,7 +109,7 @@ def fitted(runs: Sequence[Measured], ends: float, window: int, chance: Random) -
 
 def short_runs(folder: Path) -> list[Measured]:
     """CheckFree's runs of 800 iterations in the recovery lab's folder, also those that lose only middle stages."""
-    results = [json.loads(path.read_text()) for path in sorted((folder / "results").glob("tiny-*-s*.json"))]
+    results = [read_kept(path) for path in sorted((folder / "results").glob("tiny-*-s*.json"))]
     clean = {one["seed"]: one["curve"] for one in results if one["policy"]["name"] == NONE.name}
     return [
         Measured(

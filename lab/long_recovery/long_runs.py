@@ -20,7 +20,7 @@ from ftnode.lab.long_recovery.plan import HELD_OUT, LONG, SEEDS, LongPlan, Row
 from ftnode.lab.recovery import failures
 from ftnode.lab.recovery.recovery import keeping_what_is_finished, say_which
 from ftnode.lab.results.cut_off_work import CutOff, Slice
-from ftnode.lab.results.result_files import folder_for, kept_or_made, write_atomically
+from ftnode.lab.results.result_files import folder_for, kept_or_made, read_kept, write_atomically
 from ftnode.models.data import Corpus, validation_batch
 from ftnode.protocol.words.errors import UserError
 
@@ -146,7 +146,7 @@ def found_in(plan: LongPlan, seeds: tuple[int, ...], out: Path, results: LongRes
         for row in plan.rows:
             path = result_path(plan, row, seed, out)
             if path.exists():
-                results.runs.append((row, json.loads(path.read_text())))
+                results.runs.append((row, read_kept(path)))
                 continue
             results.missing += 1
             if unfinished_path(path).exists():

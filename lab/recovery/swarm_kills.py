@@ -28,7 +28,7 @@ from ftnode.lab.demo.demo import DemoConfig, run
 from ftnode.lab.recovery.at_once import become_shadow
 from ftnode.lab.recovery.rebuilding import WAYS, rebuild
 from ftnode.lab.recovery.whole_model import Kept, Size, WholeModel
-from ftnode.lab.results.result_files import kept_or_made, write_atomically
+from ftnode.lab.results.result_files import kept_or_made, read_kept, write_atomically
 from ftnode.models.config import ModelConfig
 from ftnode.models.data import Corpus, load_corpus, validation_batch
 from ftnode.models.optimiser import OptimiserConfig
@@ -188,7 +188,7 @@ def main(out: Path, seeds: Sequence[int] = SEEDS) -> None:
     torch.set_num_threads(1)
     size, corpus = demo_size(), load_corpus("")
     for seed in seeds:
-        demos = [json.loads((kept / f"demo-{protect}-{seed}.json").read_text()) for protect in PROTECTIONS]
+        demos = [read_kept(kept / f"demo-{protect}-{seed}.json") for protect in PROTECTIONS]
         for swap in (False, True):
             ours = [demo for demo in demos if (demo["protect"] == SWAPPED) is swap]
             steps = [int(rung.split()[1]) for rung in map(rung_of, ours) if rung.startswith("shadow ")]

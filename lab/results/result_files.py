@@ -1,5 +1,8 @@
 """Results on disk: one file per run of the recovery lab, written whole or not at all, so that a lab goes on where it
-was stopped; and a new folder for the labs that measure a swarm several times."""
+was stopped; and a new folder for the labs that measure a swarm several times.
+
+What is kept names the version of ftnode that made it. Results of another version are used, since some took days, and a
+line says so."""
 
 from __future__ import annotations
 
@@ -8,12 +11,20 @@ import json
 import os
 import zlib
 from collections.abc import Callable
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
+
+import click
 
 from ftnode.protocol.words.errors import UserError
 
 FIGURES: Final = "figures.json"
+VERSION: Final = version("ftnode")
+"""Ours."""
+MADE_BY: Final = "ftnode"
+"""The key beside a result's own that has the version which made it."""
 
 
 def write_atomically(path: Path, content: str) -> None:
@@ -27,11 +38,29 @@ def write_atomically(path: Path, content: str) -> None:
 def kept_or_made(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """The result at `path` where there is one, else what `make` gives, which is kept there."""
     if path.exists():
-        found: dict[str, Any] = json.loads(path.read_text())
-        return found
+        return read_kept(path)
     made = make()
-    write_atomically(path, json.dumps(made) + "\n")
+    write_atomically(path, json.dumps(made | {MADE_BY: VERSION}) + "\n")
     return made
+
+
+def read_kept(path: Path) -> dict[str, Any]:
+    """A result that `kept_or_made` has kept. Where another version made it, a line of the folder says so."""
+    found: dict[str, Any] = json.loads(path.read_text())
+    made_by = str(found.pop(MADE_BY, ""))
+    if made_by != VERSION:
+        _tell(path.parent, made_by)
+    return found
+
+
+@cache
+def _tell(folder: Path, made_by: str) -> None:
+    """Once for each folder and version."""
+    other = f"ftnode {made_by}" if made_by else "an ftnode that did not say its version"
+    click.echo(
+        f"ftnode: {folder} has results of {other}, which are used; this is {VERSION}: with another --out all is "
+        "measured by it", err=True,
+    )  # fmt: skip
 
 
 class Kept:
