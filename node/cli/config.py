@@ -59,10 +59,12 @@ def show(command: tuple[str, ...], as_json: bool, home: str | None) -> None:
 
 
 @click.command()
+@json_option
 @home_option
-def path(home: str | None) -> None:
+def path(as_json: bool, home: str | None) -> None:
     """Print where the configuration file is, or would be."""
-    click.echo(str(config_path(home)))
+    file = config_path(home)
+    click.echo(json.dumps({"format": 1, "file": str(file), "exists": file.exists()}) if as_json else str(file))
 
 
 def _values(words: Words, command: click.Command, file: ConfigFile) -> Iterator[dict[str, Any]]:

@@ -112,11 +112,13 @@ def part_option(_context: click.Context, _option: click.Parameter, typed: str) -
     help="The share of visits that another holder of the stage does again, by lot, so that who lies is found; 0: none, "
     f"for a run among friends. Default: {CHECKS:g}.",
 )  # fmt: skip
+@json_option
 @home_option
 def init(
     manifest: Path, start: str, data: str | None, model: str | None, context: int | None, train: str,
     lora: int | None, stages: int | None, steps: int | None, seed: int | None,
-    line: Line | None, every: int | None, protect: str | None, checks: float | None, home: str | None,
+    line: Line | None, every: int | None, protect: str | None, checks: float | None, as_json: bool,
+    home: str | None,
 ) -> None:  # fmt: skip
     """Write a commented manifest to MANIFEST, signed with this machine's author key, which is made at the first use.
     An existing file stays as it is."""
@@ -155,6 +157,9 @@ def init(
     text = manifest_text(choice.manifest, reasons=choice.reasons)
     signed = _signed(text, manifest.name, home)
     write_new(manifest, signed)
+    if as_json:
+        click.echo(_facts(manifest, parse(signed, manifest.name), signed))
+        return
     click.echo(f"wrote {manifest}")
     if otherwise := _named_otherwise(manifest, choice.manifest.run.name):
         click.echo(otherwise)
@@ -168,11 +173,15 @@ def init(
 
 @click.command()
 @click.argument("manifest", type=INPUT)
+@json_option
 @unused_home_option
-def validate(manifest: Path, home: str | None) -> None:
+def validate(manifest: Path, as_json: bool, home: str | None) -> None:
     """Check MANIFEST and say what it needs."""
     checked, text = read_manifest(manifest)
     author = signer(checked, text, manifest.name)
+    if as_json:
+        click.echo(_facts(manifest, checked, text))
+        return
     click.echo(f"{manifest} is a valid manifest")
     click.echo(describe(checked))
     click.echo(_who_signed(author))
@@ -180,19 +189,25 @@ def validate(manifest: Path, home: str | None) -> None:
 
 @click.command("sign")
 @click.argument("manifest", type=INPUT)
+@json_option
 @home_option
-def sign_manifest(manifest: Path, home: str | None) -> None:
+def sign_manifest(manifest: Path, as_json: bool, home: str | None) -> None:
     """Sign MANIFEST after an edit, with this machine's author key. Comments stay; an edit of who may join raises
     membership.revision."""
     checked, text = read_manifest(manifest)
     signed = _signed(text, manifest.name, home)
+    now = parse(signed, manifest.name)
+    raised = now.membership.revision > checked.membership.revision
+    if signed != text:
+        replace_manifest(manifest, signed)
+    if as_json:
+        click.echo(_facts(manifest, now, signed, changed=signed != text, raised=raised))
+        return
     if signed == text:
         click.echo(f"{manifest} is signed already, by {checked.run.author}")
         return
-    replace_manifest(manifest, signed)
-    now = parse(signed, manifest.name)
     click.echo(f"signed {manifest} as {now.run.author}")
-    if now.membership.revision > checked.membership.revision:
+    if raised:
         click.echo(f"revision {now.membership.revision} of who may join; tell the swarm: ftnode run push {manifest}")
     click.echo(describe(now))
 
@@ -234,6 +249,13 @@ def show(
     click.echo(_who_signed(author))
     if link:
         click.echo(f"others join with: ftnode join '{link}'")
+
+
+def _facts(path: Path, manifest: Manifest, text: str, **more: bool) -> str:
+    """For programs, with names as of `run show --json`, which also has all values."""
+    who = {"signer": signer(manifest, text, path.name), "revision": manifest.membership.revision}
+    found = {"manifest": str(path), "run_id": manifest.run_id, "name": manifest.run.name, **who}
+    return json.dumps(found | {"sizes": sizes(manifest)} | more)
 
 
 def manifest_text(

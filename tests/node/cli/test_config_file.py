@@ -78,6 +78,8 @@ def test_where_the_file_is(run: Callable[..., Seen], home: Path, monkeypatch: py
     assert run("config", "path").out.strip() == str(home / "config.toml")
     for there in (False, True):
         assert json.loads(run("config", "show", "join", "--json").out)["exists"] == there
+        told = {"format": 1, "file": str(home / "config.toml"), "exists": there}
+        assert json.loads(run("config", "path", "--json").out) == told
         write(home, "")
     write(home, "[oops")
     assert run("config", "path").code == 0

@@ -202,6 +202,30 @@ def test_validate(manifest_file: Path, ftnode: Callable[..., Seen]) -> None:
     assert seen.code == 0 and "is a valid manifest" in seen.out and "parameters" in seen.out
 
 
+def test_what_programs_read_is_the_same_of_each_command(
+    tmp_path: Path, text_file: Path, ftnode: Callable[..., Seen]
+) -> None:
+    path = tmp_path / "own.toml"
+    made = json.loads(ftnode("run", "init", path, "--data", text_file, "--json").out)
+    shown = json.loads(ftnode("run", "show", path, "--json").out)
+    assert (made["manifest"], made["name"], made["revision"]) == (str(path), "own", 0)
+    assert {name: made[name] for name in ("run_id", "signer", "sizes")} == {
+        name: shown[name] for name in ("run_id", "signer", "sizes")
+    }
+    assert made["signer"] and json.loads(ftnode("run", "validate", path, "--json").out) == made
+    before = path.read_text()
+    assert json.loads(ftnode("run", "sign", path, "--json").out) == made | {"changed": False, "raised": False}
+    assert path.read_text() == before
+    path.write_text(before.replace("seed = 1", "seed = 5"))
+    again = json.loads(ftnode("run", "sign", path, "--json").out)
+    assert again["changed"] and not again["raised"] and again["run_id"] != made["run_id"]
+    path.write_text(path.read_text().replace("peers = []", f'peers = ["{made["signer"]}"]'))
+    listed = json.loads(ftnode("run", "sign", path, "--json").out)
+    assert listed["raised"] and listed["revision"] > again["revision"] and listed["run_id"] == again["run_id"]
+    path.write_text(path.read_text().partition("[signature]")[0])
+    assert json.loads(ftnode("run", "validate", path, "--json").out)["signer"] == ""
+
+
 def test_validate_says_line_and_nearest_name(manifest_file: Path, ftnode: Callable[..., Seen]) -> None:
     text = manifest_file.read_text().replace("\nwindow = ", "\nwindwo = ")
     manifest_file.write_text(text)
