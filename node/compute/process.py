@@ -4,7 +4,7 @@
 
 The first frame in is {"config": ComputeConfig as a map}, the first out {"ready": {...}}, or {"error": {...}} and the
 process ends. It also ends when the socket closes, and when its card is of no use to it any more. While it reads a long
-text it sends {"working": true} every few seconds, so that a slow disk is not taken for a hang. Tensors never cross
+text or a snapshot it sends {"working": true} every few seconds, so that a slow disk is no hang. Tensors never cross
 the socket: they lie in the arena's slots, and gradients that a group reduces in a memory of their own
 (gradient_memory.py).
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +50,11 @@ class SnapshotCopies:
             self._places.let_go(stage)
 
 
-def load_snapshot(stage: Stage, plan: StatePlan, folder: Path, version: StageVersion) -> KeptSnapshot:
+def load_snapshot(
+    stage: Stage, plan: StatePlan, folder: Path, version: StageVersion, progress: Callable[[], None] = lambda: None
+) -> KeptSnapshot:
     """Make `stage` what the snapshot in `folder` holds. Raises Misuse: it is damaged, or of something else, and
-    DiskUnreadable where that cannot be told now; the stage is worth nothing then."""
+    DiskUnreadable where that cannot be told now; the stage is worth nothing then. `progress`: as of `read_part`."""
     try:
         kept = read_snapshot(folder)
         found = kept.version
@@ -67,7 +70,7 @@ def load_snapshot(stage: Stage, plan: StatePlan, folder: Path, version: StageVer
         start = 0
         for part in PARTS:
             numbers = plan.numbers(stage.index, part)
-            _read_into(stage.state("all")[start : start + numbers], kept, part)
+            _read_into(stage.state("all")[start : start + numbers], kept, part, progress)
             start += numbers
     except Unreadable as error:
         raise DiskUnreadable(str(error), stage.index) from None
@@ -78,12 +81,12 @@ def load_snapshot(stage: Stage, plan: StatePlan, folder: Path, version: StageVer
     return kept
 
 
-def _read_into(numbers: Tensor, kept: KeptSnapshot, part: str) -> None:
+def _read_into(numbers: Tensor, kept: KeptSnapshot, part: str, progress: Callable[[], None]) -> None:
     """From the disk to where the numbers lie; through host memory when that is a device."""
     if numbers.device.type == "cpu":
-        read_part(kept, part, as_bytes(numbers).cast("B"))
+        read_part(kept, part, as_bytes(numbers).cast("B"), progress=progress)
         return
     host = torch.empty(numbers.shape, dtype=numbers.dtype)
-    read_part(kept, part, as_bytes(host).cast("B"))
+    read_part(kept, part, as_bytes(host).cast("B"), progress=progress)
     with torch.no_grad():
         numbers.copy_(host)

@@ -469,7 +469,8 @@ class TorchStages:
         started = time.perf_counter()
         self._drop_weights(stage)
         made = self._new_stage(stage, first=first)
-        kept = load_snapshot(made, self.config.state_plan, Path(folder), StageVersion(step, commit, _attempt(attempt)))
+        version = StageVersion(step, commit, _attempt(attempt))
+        kept = load_snapshot(made, self.config.state_plan, Path(folder), version, self._progress)
         self._stages[stage] = made
         return {"digest": kept.digest, "bytes": kept.bytes, "seconds": time.perf_counter() - started}
 

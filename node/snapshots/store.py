@@ -11,7 +11,7 @@ import errno
 import hashlib
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from stat import S_ISLNK
@@ -292,11 +292,14 @@ def tensors_of(kept: KeptSnapshot, part: str) -> Mapping[str, tuple[str, tuple[i
         raise not_read(path, error) from None
 
 
-def read_part(kept: KeptSnapshot, part: str, into: memoryview | None, stop: Event | None = None) -> None:
+def read_part(
+    kept: KeptSnapshot, part: str, into: memoryview | None, stop: Event | None = None,
+    progress: Callable[[], None] = lambda: None,
+) -> None:  # fmt: skip
     """Read a part's numbers into memory of exactly their size, or nowhere, and compare the hash of the whole file.
 
     Raises SnapshotError, and Unreadable where the disk does not give it out; what was read is worth nothing then. So
-    it does at the next piece once `stop` is set.
+    it does at the next piece once `stop` is set. `progress` is called after each piece.
     """
     index, size = kept.index, part_bytes(kept.index, part)
     path, wanted = kept.folder / index.parts[part].file, index.parts[part].hash
@@ -317,6 +320,7 @@ def read_part(kept: KeptSnapshot, part: str, into: memoryview | None, stop: Even
                 read_ahead(file.fileno(), len(header) + start, PIECE_BYTES)
                 _fill(file, piece, path)
                 hashing.add(piece)
+                progress()
             found = hashing.hexdigest()
     except OSError as error:
         raise not_read(path, error) from None

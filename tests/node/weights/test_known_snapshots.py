@@ -131,6 +131,23 @@ def test_a_stage_comes_back_whole_from_ones_own_disk_or_anothers(
     run(main)
 
 
+def test_who_loads_a_snapshot_shows_that_it_works_after_each_piece(
+    tmp_path: Path, config: ComputeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a slow disk would be taken for a hang, and the compute process be killed."""
+    kept_by(tmp_path / "kept", config)
+    pieces: list[int] = []
+    monkeypatch.setattr(store, "PIECE_BYTES", 1024)
+
+    async def main(network: Network) -> None:
+        me = Side("me", tmp_path / "kept", config, network)
+        me.direct.backend._progress = lambda: pieces.append(1)  # type: ignore[attr-defined]
+        assert isinstance((await fill(me, tmp_path / "kept", "me")).event, Installed)
+
+    run(main)
+    assert len(pieces) >= snapshot(tmp_path / "kept").bytes // 1024 - 8
+
+
 def damage(home: Path) -> None:
     path = snapshot(home).folder / "optimiser.safetensors"
     content = bytearray(path.read_bytes())
