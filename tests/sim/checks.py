@@ -144,9 +144,9 @@ class Ledger:
         if known is not None and known[1] != history and (stage, copy.commit, history) not in self.rebuilt:
             raise Violation("I4", f"{owner} takes a copy of stage {stage} at {copy} that was never its weights")
         past: str | None = base.commit
-        while past is not None and past != copy.commit:
+        for _ in range(base.step - copy.step):
             past = self.chain[past][0] if past in self.chain else None
-        if past is None and base.commit in self.chain:
+        if past not in (None, copy.commit):  # None: only liars have made one of the commits between them
             raise Violation(
                 "I4", f"{owner} takes a copy of stage {stage} at {copy}, which is not in the past of {base}"
             )

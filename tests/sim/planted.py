@@ -11,14 +11,14 @@ from ftnode.protocol import participant
 from ftnode.protocol.holder import holder, own_stages
 from ftnode.protocol.leader import leader, leader_memory, next_view, recruiting, restart
 from ftnode.protocol.leader.cases import Cases
-from ftnode.protocol.recovery import copies, disk_versions, install_plans, installs, rolls, standing
+from ftnode.protocol.recovery import copies, disk_versions, install_plans, installs, lent_copies, rolls, standing
 from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.step import attempt, group, line_pace, outbox, routes, work_split
 from ftnode.protocol.views import ballot, following, given_up, lineage_rank, succession
 from ftnode.protocol.words import view
 from ftnode.protocol.words.effects import Reduce, Release
 from ftnode.protocol.words.events import ComputeReady, StageLost
-from ftnode.protocol.words.messages import Begin, Status
+from ftnode.protocol.words.messages import Begin, Plan, Status
 from ftnode.protocol.words.settings import Settings
 from tests.sim.compute import Compute
 from tests.sim.kept_worlds import planted
@@ -184,6 +184,17 @@ def promises_broken() -> Any:
 def nobody_yields() -> Any:
     """Two lineages that meet both go on (rule 16)."""
     return patched((view.Lineage, "beats", lambda self, other: False))
+
+
+def copies_cross_lineages() -> Any:
+    """A keeper that yields to another lineage still offers what its own one made (rule 16), and its word for it counts
+    (rule 49)."""
+    return patched(
+        (copies.OwnCopies, "forget", lambda self, lineages: Outcome()),
+        (lent_copies.LentCopies, "counts", lambda self, keeper, stage, version: True),
+        (lent_copies.LentCopies, "counts_of_step", lambda self, keeper, stage, step: True),
+        (Plan, "takes", lambda self, digest: True),
+    )
 
 
 def kept_before_it_is_whole() -> Any:
@@ -462,6 +473,7 @@ BUGS: dict[str, tuple[Callable[[], Any], Sequence[str], int, int]] = {
         (nobody_yields, ("split", "partition"), 2, 200),
         (plans_of_an_old_view, ("memory", "double", "compute"), 7, 200),
         (stale_begin, ("isolate", "one-way", "pause", "partition"), 429, 2000),
+        (copies_cross_lineages, ("split", "adjacent"), 25, 200),
         (kept_before_it_is_whole, ("head", "double", "adjacent"), 3, 200),
         (validation_swaps_too, ANY, 10, 200),
         (one_donor_is_enough, ("adjacent",), 2, 200),

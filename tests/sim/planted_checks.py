@@ -9,7 +9,7 @@ from ftnode.protocol.leader import leader
 from ftnode.protocol.leader.cases import Cases
 from ftnode.protocol.step.admissions import Admissions
 from ftnode.protocol.step.check import Check
-from ftnode.protocol.words.messages import Poisoned
+from ftnode.protocol.words.messages import Plan, Poisoned
 from ftnode.protocol.words.types import Peer
 from tests.sim.planted import patched
 
@@ -53,6 +53,11 @@ def its_word_is_enough() -> Any:
     return patched((Cases, "_accuse_of_hiding", believed))
 
 
+def any_copy_is_taken() -> Any:
+    """Whoever installs a copy does not compare it with what its holder has told of it (rule 49)."""
+    return patched((Plan, "takes", lambda self, digest: True))
+
+
 class Bug(NamedTuple):
     """`kinds`: of lies that show it. `first`: a seed that does, which is looked at first."""
 
@@ -70,5 +75,6 @@ BUGS: Final[dict[str, Bug]] = {
         Bug(forked_attempts_go_on, ("forks",), first=6),
         Bug(who_is_shown_nothing_is_in_the_wrong, ("hides",), first=10),
         Bug(its_word_is_enough, ("sees_no_parts",), first=6),
+        Bug(any_copy_is_taken, ("copies",), first=23),
     )
 }

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
+from collections.abc import Collection, Sequence
+from itertools import pairwise
 from typing import Final
 
 import pytest
 
-from ftnode.protocol.words.types import Peer
-from tests.sim.checks import Violation
+from ftnode.protocol.words.types import Attempt, Peer, Version, initial_version, next_version
+from tests.sim.checks import Ledger, Violation
 from tests.sim.hostile_world import TABLE_MAX
 from tests.sim.lying_members import ALL, WORDS, LyingMembers, Told, run_seed, run_seeds
 from tests.sim.lying_words import SAID
@@ -19,7 +21,7 @@ from tests.tiers import at_night
 SEEDS: Final = range(1, 401 if at_night() else 5)
 PLANTED_MAX: Final = 40
 """Worlds in which a planted bug must be found."""
-KEPT: Final = (482, 139, 207, 115, 47, 416, 590, 783, 838, 1056)
+KEPT: Final = (482, 139, 207, 115, 47, 416, 590, 783, 838, 1056, 1128)
 """Each once showed a fault that the seeds of every day do not show."""
 
 pytestmark = pytest.mark.timeout(3600)
@@ -82,3 +84,38 @@ def test_a_table_that_grows_is_seen() -> None:
     host.participant.liveness.heard |= {Peer("peer", nonce): 0.0 for nonce in range(TABLE_MAX + 1)}
     with pytest.raises(Violation, match=r"entries in Liveness\.heard"):
         world.count_tables(host)
+
+
+def committed(lineage: str, first: Version, steps: int) -> list[Version]:
+    """The version of `first`, and those after it."""
+    versions = [first]
+    for n in range(steps):
+        versions.append(next_version(versions[-1], lineage, Attempt(1, n), skipped=True))
+    return versions
+
+
+def takes_copies(seen: Collection[int], copies: Collection[Version], base: Version, past: Sequence[Version]) -> None:
+    """Of a base with this past, of which somebody honest has made the steps that are `seen`."""
+    ledger = Ledger()
+    for before, after in pairwise(past):
+        if after.step in seen:
+            ledger.applied("maker", 0, before, after, True, 1, 1)
+    for copy in copies:
+        ledger.check_copy("taker", 0, copy, 1, base)
+
+
+def test_a_copy_of_another_past_is_seen_where_it_can_be() -> None:
+    """Seed 1128: nobody honest had made one of the commits between a copy and the base, and an honest copy was taken
+    for one of another past."""
+    start = initial_version("lineage")
+    past = committed("lineage", start, 6)
+    base, others = past[5], committed("other", past[1], 4)
+    every = range(7)
+    takes_copies(every, past[1:6], base, past)
+    takes_copies({1, 2, 4, 5}, past[1:6], base, past)
+    for seen, steps in ((every, (2, 3, 4, 5)), ({1, 2, 4, 5}, (4, 5)), ((), (5,))):
+        for step in steps:
+            with pytest.raises(Violation, match="is not in the past of"):
+                takes_copies(seen, [others[step - 1]], base, past)
+    with pytest.raises(Violation, match="I3"):
+        takes_copies(every, [past[6]], base, past)
