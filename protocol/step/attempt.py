@@ -732,7 +732,9 @@ class StepWork:
             return [Release((handle,)), *self._look_at_paths(() if word is None else (word,))]
         effects: list[Effect] = []
         key = key_of(boundary)
-        if self._has(key):
+        if self._has(key) and self._errands.wants(sender, boundary):  # it was ours, and its maker shows it again
+            effects += self._errands.came(sender, boundary, handle)
+        elif self._has(key):
             effects.append(Release((handle,)))
         elif self.settings.checks and boundary.seal is None:
             return self._refuse(sender, boundary, handle)

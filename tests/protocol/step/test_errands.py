@@ -7,9 +7,13 @@ from typing import Any, Final
 
 import pytest
 
+from ftnode.protocol.liveness.deadlines import Deadlines
 from ftnode.protocol.step.admissions import Admissions
+from ftnode.protocol.step.attempt import StepWork
 from ftnode.protocol.step.errands import ERRANDS_MAX, KEPT_MAX, WAITED_LEASES, Errands
 from ftnode.protocol.step.group import Groups
+from ftnode.protocol.step.line_pace import LinePace
+from ftnode.protocol.step.task_order import Pace
 from ftnode.protocol.step.tensor_holds import Holds
 from ftnode.protocol.words.effects import Effect, Release, Send
 from ftnode.protocol.words.messages import Boundary, Judge, Seal, Share, Show, Verdict, path_digest
@@ -17,6 +21,7 @@ from ftnode.protocol.words.types import Attempt, Direction, Peer
 from ftnode.protocol.words.view import View
 from tests.protocol.beginnings import begun
 from tests.protocol.situations import NOW, SETTINGS, A, B, C, D, view_of
+from tests.sim.planted import patched
 
 FORWARD, BACKWARD = Direction.FORWARD, Direction.BACKWARD
 SIGNING: Final = replace(SETTINGS, checks=1.0, forward_bytes=1, backward_bytes=1)
@@ -205,3 +210,19 @@ def test_a_new_view_ends_it() -> None:
     ours.came(C, tensor(MADE), 7)
     assert ours.continue_in(VIEW, ours.begin, ours.groups) and len(ours._holds) == 0
     assert beats(ours, 5 * SIGNING.lease_seconds, [C])[0] == []
+
+
+def test_what_was_made_for_us_and_is_shown_again_is_passed_on() -> None:
+    """We did the visit beside ourselves. What comes a second time would be dropped, and its maker be in the wrong."""
+    work = StepWork(B, VIEW, begun(), SIGNING, Pace(), LinePace(), {}, Deadlines(1.0, 9.0))
+    work.installed(dict.fromkeys(work.stages, 0))
+    assert Release((7,)) not in work.on_boundary(C, tensor(MADE), 7)
+    assert asked(work.judge(ABOUT, NOW)) == [(C, (MADE,), (GOT,))]
+    assert Send(E, tensor(MADE), 8) in work.on_boundary(C, tensor(MADE), 8)
+    assert verdicts(work.on_boundary(C, tensor(GOT), 9)) == [False]
+    assert Release((10,)) in work.on_boundary(C, tensor(MADE), 10), "nobody waits for it any more"
+
+
+def test_planted_what_comes_again_is_dropped() -> None:
+    with patched((Errands, "wants", lambda self, sender, boundary: False)), pytest.raises(AssertionError):
+        test_what_was_made_for_us_and_is_shown_again_is_passed_on()
