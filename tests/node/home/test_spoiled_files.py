@@ -104,7 +104,7 @@ def test_a_snapshots_index_of_a_stage_that_does_not_exist(tmp_path: Path, fields
     plain.pop("checksum")
     (kept.folder / INDEX_NAME).write_text(json.dumps({**plain, "checksum": _checksum(plain)}))
     whole, troubles = SnapshotStore(tmp_path, RUN).survey()
-    assert whole == () and "is no index of a snapshot: ValueError" in troubles[0]
+    assert whole == () and "is no index of a snapshot: ValueError" in str(troubles[0])
 
 
 @pytest.mark.parametrize("text", BAD)
