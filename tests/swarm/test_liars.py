@@ -70,7 +70,7 @@ def test_who_sends_numbers_near_the_largest_float_goes_and_takes_one_along_at_mo
 def test_who_holds_a_stage_alone_is_tried_by_who_keeps_its_shadow(
     open_swarm: OpenTrial, other_text: Path, lie: str
 ) -> None:
-    """Nobody else goes, and once somebody new is there the run goes on."""
+    """Nobody else goes, but the keeper once where the liar leads (rule 25). With somebody new the run goes on."""
     stages = 4
 
     def shadowed(manifest: Manifest) -> Manifest:
@@ -83,13 +83,14 @@ def test_who_holds_a_stage_alone_is_tried_by_who_keeps_its_shadow(
     no_head = ("--data", str(other_text))
     trial.volunteer(LIAR, options=no_head, program=("ftnode.lab.hostile.liar", f"{lie},from=30"))
     trial.wait("a holder for each stage", lambda story: sizes(story) == [1] * (stages + 1), GROW_SECONDS)
-    liar = trial.story.peers[LIAR].id
+    liar, view = trial.story.peers[LIAR].id, trial.story.view
+    most = 1 if view is not None and view.leader.id == liar else 0
 
     trial.wait("the liar to be found", lambda story: liar in told(story, "lost"), 2 * FOUND_SECONDS)
     trial.volunteer("newcomer")
     before = trial.story.committed
     trial.wait_for_step(before + 5, GROW_SECONDS)
-    assert set(told(trial.story, "liar")) == {liar} and set(told(trial.story, "lost")) == {liar}
+    assert set(told(trial.story, "liar")) == {liar} and len({*told(trial.story, "lost")} - {liar}) <= most
 
 
 def test_honest_holders_agree_with_each_other(open_swarm: OpenTrial) -> None:
