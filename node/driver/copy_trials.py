@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from math import isfinite
 
 import trio
 
 from ftnode.node.compute.group import ComputeGroup
+from ftnode.node.driver.tasks import apart_of, number_in
 from ftnode.node.machine.tensor_slots import Arena
-from ftnode.node.ports import REASON_TEXT_MAX, ComputeError
+from ftnode.node.ports import ComputeError
 from ftnode.node.weights.copies import Copy, CopyStore
 from ftnode.node.weights.reading import CopyReading, call_in_time, call_with_slot
 from ftnode.protocol.words.effects import Recount
@@ -51,7 +51,7 @@ class CopyTrials:
         finally:
             for handle in pinned:
                 self._arena.unpin(handle)
-        self._deliver(Done(task, None, value, 0, "", fault[:REASON_TEXT_MAX]))
+        self._deliver(Done(task, None, value, 0, "", fault))
 
     def _copy_of(self, task: Recount) -> Copy | None:
         kept = (self._copies.fetched.get(task.stage), self._copies.held.get(task.stage))
@@ -81,7 +81,6 @@ class CopyTrials:
         }  # fmt: skip
         answer = await call_in_time(
             self._compute, "recount", stage=task.stage, step=task.step, attempt=list(task.attempt),
-            microbatch=task.microbatch, visit=task.visit, of=[*task.of, False], copy=version, **slots,
+            microbatch=task.microbatch, visit=task.visit, of=apart_of(task), copy=version, **slots,
         )  # fmt: skip
-        value, fault = float(answer["value"]), str(answer["fault"] or "")
-        return (value, fault) if isfinite(value) else (0.0, f"what its visit gives is {value}")
+        return number_in(answer, "value")

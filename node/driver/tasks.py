@@ -107,7 +107,7 @@ class TaskRunner:
                     self._arena.release(output)
                 self.check(answer)
                 return
-            value, fault = _number(answer, "value")
+            value, fault = number_in(answer, "value")
             faulty = int(answer.get("faulty", -1)) if fault else -1
             received = float(answer.get("received", -1.0))
             way, tokens = tuple(map(int, answer.get("way", ()))), int(answer["tokens"] or 0)
@@ -121,7 +121,7 @@ class TaskRunner:
             if task.rebuilt >= 0:  # what was lent for a stage is where that one is
                 fields |= {"stage": task.rebuilt, "lent": task.stage}
             self._compute.post(
-                "recount", answered, **fields, gradient=slots[1], of=_apart(task), passed_on=slots[2],
+                "recount", answered, **fields, gradient=slots[1], of=apart_of(task), passed_on=slots[2],
                 handed_back=slots[3],
             )  # fmt: skip
             return
@@ -136,7 +136,7 @@ class TaskRunner:
             if isinstance(answer, ComputeError):
                 self.check(answer)
                 return
-            norm, fault = _number(answer, "norm_squared")
+            norm, fault = number_in(answer, "norm_squared")
             self.covered[task] = [list(pair) for pair in answer["covered"]]
             relayed = tuple(sorted(answer.get("relayed", {}).items()))
             parts, sums = (
@@ -208,7 +208,7 @@ class TaskRunner:
             self._deliver(Done(task, None, value, 0, "", fault, hidden=hidden[:REASON_TEXT_MAX]))
 
         self._compute.post(
-            "weigh", answered, stage=task.stage, step=task.step, attempt=list(task.attempt), of=_apart(task),
+            "weigh", answered, stage=task.stage, step=task.step, attempt=list(task.attempt), of=apart_of(task),
             key=given[0].sketch.key, parts=[[list(part) for part in one.parts] for one in given],
         )  # fmt: skip
 
@@ -227,12 +227,12 @@ class TaskRunner:
             self._fail(f"compute: {answer}")
 
 
-def _apart(task: Recount | Weigh) -> list[Any]:
+def apart_of(task: Recount | Weigh) -> list[Any]:
     """Under which name compute keeps what is done again: for our leader apart from what a check of our own did."""
     return [*task.of, task.judged]
 
 
-def _number(answer: dict[str, Any], name: str) -> tuple[float, str]:
+def number_in(answer: dict[str, Any], name: str) -> tuple[float, str]:
     """(value, fault). The fault of a good answer is the data's, and poisons the step: the process is well.
 
     A number that is not finite never leaves this peer: others would take it for an offence.

@@ -78,9 +78,9 @@ class OwnCopies:
         """Each, for heartbeats."""
         return tuple(Copied(stage, step, self.fetched.get(stage, 0)) for stage, step in steps_of(self.versions()))
 
-    def comes(self, stage: int) -> Version | None:
-        """What is on its way."""
-        return self._pending.get(stage, (None, ""))[0]
+    def keeps(self, stage: int, version: Version) -> bool:
+        """It is here, or on its way."""
+        return version == self.held.get(stage) or version in self._coming(stage)
 
     def has(self, stage: int, version: Version) -> bool:
         """It is whole, and here, whether a Begin has told of it or not."""
@@ -105,8 +105,7 @@ class OwnCopies:
         for stage in named:
             due = base.step % every(stage, settings) == 0 or stage not in self.held or stage in self._put_off
             group = view.holders[stage]
-            here = base == self.held.get(stage) or base in self._coming(stage)
-            if not due or not group or s.me in group or stage in self._pending or here:
+            if not due or not group or s.me in group or stage in self._pending or self.keeps(stage, base):
                 continue
             if stage in self._whole and stage not in self._put_off:
                 self._put_off.add(stage)

@@ -89,8 +89,7 @@ class CopyTrials:
         if self._trial is not None or view is None or not tries:
             return out
         for stage, keeper in begin.keepers:
-            ours = keeper == s.me and (copies.comes(stage) == begin.base or copies.has(stage, begin.base))
-            if not ours or self._drawn.get(stage) == begin.base:
+            if keeper != s.me or not copies.keeps(stage, begin.base) or self._drawn.get(stage) == begin.base:
                 continue
             of = _holder_that_others_see(view, s.me, stage, s.settings)
             self._drawn[stage] = begin.base
@@ -212,8 +211,7 @@ class CopyTrials:
         trial = self._trial
         if trial is None:
             return
-        comes = copies.comes(trial.stage) == trial.version or copies.has(trial.stage, trial.version)
-        if trial.over or not comes or not _holds_alone(s, trial.stage, trial.of):
+        if trial.over or not copies.keeps(trial.stage, trial.version) or not _holds_alone(s, trial.stage, trial.of):
             self._end(out)
 
     def _end(self, out: Outcome) -> None:

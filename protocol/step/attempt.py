@@ -661,7 +661,7 @@ class StepWork:
         return [*_release(self._check.give_up()), Note("check", about, (("peer", self._check.of.id),)), *told]
 
     def wants_to_see(self, sender: Peer, boundary: Boundary) -> bool:
-        """A tensor that is not for us: one that we asked for."""
+        """It is for us, or one that we asked for."""
         wanted = self._check is not None and self._check.wants(sender, boundary)
         return wanted or self._errands.wants(sender, boundary) or self.me in boundary.path[boundary.visit :][:1]
 
