@@ -97,6 +97,9 @@ def _volunteers(asked: Asked, kept: Kept) -> dict[str, Any]:
         kept("draw", (20, seed, volunteers.ASKED), partial(volunteers.of_draw, 20, seed))
         for seed in range(DRAWS * asked.seeds)
     ]
+    growths = [
+        kept("growth", (20, seed), partial(volunteers.of_growth, 20, seed)) for seed in range(DRAWS * asked.seeds)
+    ]
     hours, seeds = min(asked.hours, CHURN_HOURS), range(min(asked.seeds, CHURN_SEEDS))
     churn = {
         what: [kept("churn", (hours, seed, sums), partial(volunteers.of_churn, seed, hours, sums)) for seed in seeds]
@@ -110,7 +113,7 @@ def _volunteers(asked: Asked, kept: Kept) -> dict[str, Any]:
         ]
         for what, sums in SUMS.items()
     }
-    return {"volunteers": volunteers.figures(draws, churn, located, hours)}
+    return {"volunteers": volunteers.figures(draws, growths, churn, located, hours)}
 
 
 def _flexitrain(asked: Asked, kept: Kept) -> dict[str, Any]:
@@ -202,6 +205,8 @@ def _volunteers_text(found: Mapping[str, Any]) -> list[str]:
         *Table(("draw", "found", "equal stages", "fastest first", "over equal", "what"), tuple(rows)).lines(),
         f"{found['over_equal_stages']:.2f} times equal stages on the mean, {found['worst_draw']:.2f} at worst; "
         f"{found['over_fastest_first']:.2f} where the fastest come first",
+        f"by one change at a time, as a node: {found['one_at_a_time']['over_equal_stages']:.2f} on the mean, "
+        f"{found['one_at_a_time']['worst_draw']:.2f} at worst",
     ]
     for where, churn in (("churn", found["churn"]), ("churn at ten locations", found["churn"]["locations"])):
         lines += [

@@ -25,12 +25,14 @@ from typing import Any, Final
 
 from ftnode.lab.planner import locations
 from ftnode.lab.planner.arrangements import Arrangement
+from ftnode.lab.planner.growing import grown
 from ftnode.lab.planner.own import Planner
 from ftnode.lab.planner.policies import Answer, Ladder, from_checkpoint, left_of
 from ftnode.lab.planner.setting import GAIN_MIN, HOUR, Change, Kind, Setting, changes
 from ftnode.lab.planner.simulation import simulated
 from ftnode.protocol.lines.step_estimate import Line
 from ftnode.protocol.manifest.boundary import BoundaryBytes
+from ftnode.protocol.planning.costs import Risk
 from ftnode.protocol.planning.schedule import Batch, Layout, Machine, step_timing
 from ftnode.protocol.planning.search import BestLayout, best_layout
 from ftnode.protocol.planning.swarm import Swarm, in_words
@@ -56,6 +58,9 @@ REPLICAS: Final = (1, 2, 4, 16)
 ASKED: Final = 4
 """Times at most, after the first one."""
 SWARM_STAGES: Final = (2, 3, 4, 6)
+LOST_SECONDS, LOSS_SECONDS, LOSS_STEPS = 36_000.0, 4.0, 30.0
+"""Where they come one after the other: each is lost once in so long, and the loss of a layer's only holder costs so
+many seconds, and so many steps of learning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +214,19 @@ def of_draw(count: int, seed: int) -> dict[str, Any]:
     }
 
 
+def of_growth(count: int, seed: int) -> dict[str, float]:
+    """The same draw where volunteers come one after the other, and a leader makes one change at a time, as a node does:
+    tokens a second of what they come to, and of what they would without going to layouts that only several changes make
+    faster."""
+    asked = replace(swarm(drawn(count, Random(seed))), replicas=max(REPLICAS))
+    risk = Risk(1 / LOST_SECONDS, LOSS_SECONDS, (1.0, *[LOSS_STEPS] * LAYERS))
+
+    def reached(goals: bool) -> float:
+        return tokens_a_second(step_timing(asked.layout(grown(asked, risk, goals)), asked.batch).seconds)
+
+    return {"tokens_a_second": reached(True), "without_goals": reached(False)}
+
+
 class Rebalanced(Ladder):
     """SWARM (Ryabinin et al. 2023), as far as this simulation has it: equal stages, microbatches by pace, newcomers to
     the slowest stage, and one replica at a time that moves there. A stage that nobody has is read from a checkpoint."""
@@ -257,10 +275,12 @@ def of_churn(seed: int, hours: float, sums: bool, delays: Sequence[float] = ()) 
 
 
 def figures(
-    draws: Sequence[dict[str, Any]], churn: Mapping[str, Sequence[dict[str, float]]],
+    draws: Sequence[dict[str, Any]], growths: Sequence[Mapping[str, float]],
+    churn: Mapping[str, Sequence[dict[str, float]]],
     located: Mapping[str, Sequence[dict[str, float]]], hours: float,
 ) -> dict[str, Any]:  # fmt: skip
-    """`over_equal_stages`: the mean of the draws' ratios; `churn`: by what was counted; `located`: the same, at ten
+    """`over_equal_stages`: the mean of the draws' ratios; `one_at_a_time`: as of_growth(); `churn`: by what was
+    counted; `located`: the same, at ten
     locations."""
     at_locations = locations.figures() | {what: _churned(seeds, hours) for what, seeds in located.items()}
     good = [one for one in draws if one["tokens_a_second"]]
@@ -270,8 +290,23 @@ def figures(
         "worst_draw": min(ratios),
         "over_equal_stages_asked_once": mean(one["asked_once"] / one["equal"] for one in good),
         "over_fastest_first": mean(one["tokens_a_second"] / one["fastest_first"] for one in good),
+        "one_at_a_time": _grown(draws, growths),
         "churn": {what: _churned(seeds, hours) for what, seeds in churn.items()} | {"locations": at_locations},
         "draws": list(draws),
+    }
+
+
+def _grown(draws: Sequence[dict[str, Any]], growths: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    ratios = {
+        what: [one[what] / draw["equal"] for draw, one in zip(draws, growths) if draw["tokens_a_second"]]
+        for what in ("tokens_a_second", "without_goals")
+    }
+    return {
+        "over_equal_stages": mean(ratios["tokens_a_second"]),
+        "worst_draw": min(ratios["tokens_a_second"]),
+        "over_equal_stages_without_goals": mean(ratios["without_goals"]),
+        "worst_draw_without_goals": min(ratios["without_goals"]),
+        "draws": [dict(one) for one in growths],
     }
 
 

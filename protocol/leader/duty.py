@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ftnode.protocol.leader.disputes import Suspects, most_at_odds
 from ftnode.protocol.leader.leader_memory import LeaderMemory
 from ftnode.protocol.leader.losses import Losses
-from ftnode.protocol.leader.outlook import measured
+from ftnode.protocol.leader.outlook import full_lines, measured
 from ftnode.protocol.leader.progress import ViewProgress
 from ftnode.protocol.liveness.deadlines import Deadline
 from ftnode.protocol.situation import Outcome, Situation
@@ -90,7 +90,7 @@ class Duty:
         self._measures = False
         told = {peer for peer, report in s.reports.items() if any(stage.seconds > 0 for stage in report.stages)}
         self.memory.newcomers -= told
-        self.memory.measure(measured(s)[0])
+        self.memory.measure(measured(s)[0], full_lines(s))
 
     def patience(self, s: Situation, peer: Peer, items: Collection[Item] = ()) -> float:
         """In one usual step every member does all its work. Whoever does not say that it works on the step may not hear

@@ -6,10 +6,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
+from typing import TypeVar
 
 from ftnode.protocol.leader.disputes import Disputes
 from ftnode.protocol.leader.spoilt_steps import SpoiltSteps
+from ftnode.protocol.lines.step_estimate import Line
 from ftnode.protocol.liveness.deadlines import Deadline
+from ftnode.protocol.planning.goal import Goal
 from ftnode.protocol.recovery.disk_versions import PEERS_MAX
 from ftnode.protocol.recovery.lent_copies import LentCopies
 from ftnode.protocol.recovery.rebuilt_score import Scores
@@ -20,6 +23,7 @@ from ftnode.protocol.step.doubts import Budget
 from ftnode.protocol.words.messages import Convicted, Plan, Ready, Roll
 from ftnode.protocol.words.types import Peer, Version
 
+T = TypeVar("T")
 DOUBLINGS_MAX = 6
 QUIET_TIMES = 15
 """For so many times as long as newcomers that failed were waited for, nobody new is asked to learn. They cost a
@@ -131,6 +135,12 @@ class LeaderMemory:
     """Members that came in views that this peer led, and have not shown yet how fast they are."""
     measured: dict[Peer, float] = field(default_factory=dict)
     """Seconds of members for a microbatch at a block stage, also of those who are none any more."""
+    goal: Goal | None = None
+    """Where the swarm goes, change by change."""
+    searched: tuple[frozenset[str], int, float] = (frozenset(), 0, 0.0)
+    """Who was there when a goal was last looked for, how often one was with them, and when."""
+    lines: dict[Peer, Line] = field(default_factory=dict)
+    """Those of members that were full, also of those who are none any more."""
     plan: str = ""
     """What was last chosen of who should hold what, over what, and with which numbers."""
     plan_said: str = ""
@@ -164,13 +174,10 @@ class LeaderMemory:
             self.watched_seconds += members * (now - self.watched_at)
         self.watched_at = now
 
-    def measure(self, paces: Mapping[Peer, float]) -> None:
+    def measure(self, paces: Mapping[Peer, float], lines: Mapping[Peer, Line]) -> None:
         """Those who are measured now."""
-        for peer, pace in paces.items():
-            self.measured.pop(peer, None)
-            self.measured[peer] = pace
-        for peer in [*self.measured][: max(0, len(self.measured) - FAILED_MAX)]:
-            del self.measured[peer]
+        _newest(self.measured, paces)
+        _newest(self.lines, lines)
 
     def pupils(self) -> set[Peer]:
         """All that learn something."""
@@ -358,3 +365,12 @@ class LeaderMemory:
             return max(0.0, barred)
         at, count = self.failed_at[peer.id]
         return max(barred, at + lease_seconds * float(1 << min(count, DOUBLINGS_MAX)))
+
+
+def _newest(kept: dict[Peer, T], told: Mapping[Peer, T]) -> None:
+    """Keep what was told, the newest last, and not without bound."""
+    for peer, one in told.items():
+        kept.pop(peer, None)
+        kept[peer] = one
+    for peer in [*kept][: max(0, len(kept) - FAILED_MAX)]:
+        del kept[peer]

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from ftnode.protocol.leader.duty import usual_for_newcomers
+from ftnode.protocol.leader.goals import gives_up, going_to, next_on_the_way, set_goal
 from ftnode.protocol.leader.leader_memory import LeaderMemory, Learner
 from ftnode.protocol.leader.losses import Losses
 from ftnode.protocol.leader.outlook import Outlook, name_of
@@ -19,6 +20,7 @@ from ftnode.protocol.leader.recruiting import offer_to
 from ftnode.protocol.leader.replica_moves import ReplicaMoves, expected_steps
 from ftnode.protocol.liveness.deadlines import Deadline
 from ftnode.protocol.planning.changes import Choice, in_short
+from ftnode.protocol.planning.goal import Limits
 from ftnode.protocol.situation import ClearTimer, Outcome, Situation
 from ftnode.protocol.step.routes import neighbours
 from ftnode.protocol.wire.admission import GROUP_MAX, HOLDINGS_MAX
@@ -161,25 +163,26 @@ class Learners:
         since = self._noticed.values()
         if s.now < self.memory.asks_after:
             standbys = []
-        if not standbys:
-            self._rearrange(s, out)
+        new = s.new((*s.members, *(one.peer for one in standbys))) if s.settings.replicas > 1 else frozenset[Peer]()
+        idle = [presence for presence in standbys if presence.peer not in new]
+        asked = [presence for presence in standbys if s.now >= self._unfit.get(presence.peer, s.now)]
+        goal = going_to(self.memory, self._expected(), idle)
+        if goal is not None:
+            asked = [presence for presence in asked if name_of(presence.peer) not in goal.names]
+        if not asked:
+            self._rearrange(s, out, idle)
         elif s.now - max(since) >= s.settings.heartbeat_seconds or s.now - min(since) >= s.settings.lease_seconds:
-            self._ask_standbys(s, out, standbys)
+            self.memory.goal = None
+            self._ask_standbys(s, out, asked)
         return out
 
-    def _ask_standbys(self, s: Situation, out: Outcome, standbys: Iterable[Presence]) -> None:
+    def _ask_standbys(self, s: Situation, out: Outcome, asked: Iterable[Presence]) -> None:
         """Those who are worth something somewhere: see changes.py. As many at once as the leader has time for."""
-        asked = sorted(standbys, key=lambda presence: presence.peer)
-        asked = [presence for presence in asked if s.now >= self._unfit.get(presence.peer, s.now)]
-        if not asked or len(s.members) + len(self.learners) >= GROUP_MAX:
+        asked = sorted(asked, key=lambda presence: presence.peer)
+        if len(s.members) + len(self.learners) >= GROUP_MAX:
             return
-        hurried = self.memory.notices.keys()  # their lines are for what only they hold, in its order
-        theirs = [stage for stage, group in enumerate(self.view.holders) if hurried >= {*group}]
-        could = [
-            replace(presence, refuses=(*presence.refuses, *theirs, *self._crowded(s, presence.peer)))
-            for presence in asked
-        ]
-        outlook, steps = Outlook(s, self.memory, self._expected(), could), expected_steps(s, self.memory)
+        outlook = Outlook(s, self.memory, self._expected(), self._could(s, asked))
+        steps = expected_steps(s, self.memory)
         new = s.new(presence.peer for presence in asked) if s.settings.replicas > 1 else ()
         for presence in asked:
             learnt = {stage for stage, _ in self.learners}
@@ -195,6 +198,15 @@ class Learners:
                 self._ask_for(s, out, presence, found)
             if outlook.costs.work > WORK_MAX or len(s.members) + len(self.learners) >= GROUP_MAX or self._full(s):
                 return
+
+    def _could(self, s: Situation, idle: Iterable[Presence]) -> list[Presence]:
+        """With what they may not learn now."""
+        hurried = self.memory.notices.keys()  # their lines are for what only they hold, in its order
+        theirs = [stage for stage, group in enumerate(self.view.holders) if hurried >= {*group}]
+        return [
+            replace(presence, refuses=(*presence.refuses, *theirs, *self._crowded(s, presence.peer)))
+            for presence in idle
+        ]
 
     def _full(self, s: Situation) -> bool:
         """A view could have more places than may be (rule 2), when all members vote, lost stages have a holder, and one
@@ -217,11 +229,15 @@ class Learners:
         """How many stages this peer may be asked to learn now. Whoever has not answered yet is asked nothing else."""
         peer = presence.peer
         learns = [learner for (_, pupil), learner in self.learners.items() if pupil == peer]
-        again, network = self.memory.asks_again_at(peer, s.settings.lease_seconds), s.crowds.networks.get(peer, "")
-        again = max(again, self.memory.crowd_asked_at(network, s.settings.lease_seconds))
-        if not s.hears(peer) or s.now < again or not all(learner.accepted for learner in learns):
+        if not self._may_be_asked(s, peer) or not all(learner.accepted for learner in learns):
             return 0
         return max(0, presence.capacity - len(learns))
+
+    def _may_be_asked(self, s: Situation, peer: Peer) -> bool:
+        """It is heard, and did not fail of late."""
+        again, network = self.memory.asks_again_at(peer, s.settings.lease_seconds), s.crowds.networks.get(peer, "")
+        again = max(again, self.memory.crowd_asked_at(network, s.settings.lease_seconds))
+        return s.hears(peer) and s.now >= again
 
     def stands_by(self, s: Situation, presence: Presence) -> bool:
         """Holds and learns nothing, and may learn something. A leader may be a member without a stage."""
@@ -287,19 +303,41 @@ class Learners:
         self.memory.plan = f"{presence.peer} for {in_short(choice.place)}: {choice.reason}"
         self.ask(s, out, presence, dict.fromkeys(choice.place.stages, giver), f"{why}; {choice.reason}")
 
-    def _rearrange(self, s: Situation, out: Outcome) -> None:
-        """Nobody stands by: somebody moves, or a member with room takes a part of what another one holds, where that
-        makes a step clearly shorter; or, in a run with checks, holds beside another one what that one holds alone. Not
-        soon after the last change."""
+    def _rearrange(self, s: Situation, out: Outcome, idle: Iterable[Presence]) -> None:
+        """Nobody who stands by has a place: somebody moves, or a member with room takes a part of what another one
+        holds, where that makes a step clearly shorter; or, in a run with checks, holds beside another one what that one
+        holds alone; or all go to another layout, one change after the other. Not soon after the last change.
+
+        `idle`: who stands by, and may work without others beside it.
+        """
         moves = self.moves
         if s.now - moves.since < s.settings.move_seconds or self.learners or self.memory.leavers:
             return
         moves.since = s.now
-        moved = moves.beat(s)
+        if self.memory.goal is None and self._single_change(s, out):
+            return
+        new = s.new(s.members) if s.settings.replicas > 1 else ()
+        outlook = Outlook(s, self.memory, self._expected(), self._could(s, idle), careful=True)
+        limits = Limits(
+            {name_of(peer) for peer in s.members if peer in new or not self._may_be_asked(s, peer)},
+            name_of(s.me),
+            {name_of(peer): self._crowded(s, peer) for peer in outlook.peers.values()},
+        )
+        if self.memory.goal is None:
+            set_goal(s, out, self.memory, outlook, limits)
+        found = next_on_the_way(self.memory, outlook, limits)
+        if found is not None and gives_up(outlook, found):
+            self.moves.leave_to_others(out, outlook, found)
+        elif found is not None:
+            self._ask_for(s, out, s.presences[outlook.peers[found.place.name]], found)
+
+    def _single_change(self, s: Situation, out: Outcome) -> bool:
+        """Whether there was one that is worth it."""
+        moved = self.moves.beat(s)
         out.extend(moved)
         roomy = [presence for presence in s.presences.values() if presence.peer in s.members and self.room(s, presence)]
         if moved or not roomy or len(s.members) == 1:
-            return
+            return bool(moved)
         outlook = Outlook(s, self.memory, self._expected())
         names = [name_of(presence.peer) for presence in roomy]
         found = outlook.changes.best_wider(names)
@@ -307,6 +345,7 @@ class Learners:
             found = outlook.changes.best_second(names)
         if found is not None:
             self._ask_for(s, out, s.presences[outlook.peers[found.place.name]], found)
+        return found is not None
 
     def on_answer(self, s: Situation, sender: Peer, answer: Answer) -> Outcome:
         """It may have room for some of what it was offered, and decline later what it could not learn."""

@@ -4,7 +4,8 @@ where one is known.
 Everything is by the peers' own word. A holder tells in its heartbeats how long its device and its line take for a
 microbatch, somebody else in the directory how fast its device is. Block stages are alike, so that who is known at one
 is known at all of them. Of whom nothing is known is as fast as the others are, and what nobody has measured yet counts
-for no more than the fastest of them: else somebody could have a whole run for a word.
+for no more than the fastest of them: else somebody could have a whole run for a word. How fast a line is is known only
+where it is full. So a line that is not full limits nothing, and that of who works no more is what it was.
 """
 
 from __future__ import annotations
@@ -44,7 +45,12 @@ class Outlook:
     """Of one moment. `holders`: who holds what, as it is expected to be; `others`: who holds nothing and could."""
 
     def __init__(
-        self, s: Situation, memory: LeaderMemory, holders: Sequence[Iterable[Peer]], others: Iterable[Presence] = ()
+        self,
+        s: Situation,
+        memory: LeaderMemory,
+        holders: Sequence[Iterable[Peer]],
+        others: Iterable[Presence] = (),
+        careful: bool = False,
     ) -> None:
         self._s = s
         groups = [tuple(group) for group in holders]
@@ -56,6 +62,8 @@ class Outlook:
         able |= {peer: s.presences[peer] for peer in held if peer in s.presences}
         self.peers = {name_of(peer): peer for peer in (*held, *able)}
         paces = paces_of(s, held, able, memory.measured)
+        lines, earlier = full_lines(s), memory.lines
+        fastest = max(lines.values(), key=lambda line: line.up, default=NO_LINE)
         machines, room = dict[str, Machine](), dict[str, int]()
         for name, peer in self.peers.items():
             presence, mine = able.get(peer), held.get(peer, [])
@@ -63,7 +71,9 @@ class Outlook:
             may = {stage for stage in range(len(groups)) if presence is not None and fits(presence, stage)}
             seconds = {stage: block if stage else head for stage in sorted(may.union(mine))}
             split = {stage: (FORWARD * one, (1 - FORWARD) * one) for stage, one in seconds.items()}
-            machines[name] = Machine(split, _line(s, peer))
+            machines[name] = Machine(
+                split, lines.get(peer, NO_LINE if mine and not careful else earlier.get(peer, fastest))
+            )
             room[name] = len(mine) + (max(0, presence.capacity) if presence is not None else 0)
         settings = s.settings
         batch = Batch(
@@ -73,7 +83,7 @@ class Outlook:
             (settings.gradient_bytes,) * len(groups),
             settings.swap,
         )
-        swarm = Swarm(machines, room, (1,) * len(groups), batch)
+        swarm = Swarm(machines, room, (1,) * len(groups), batch, settings.replicas)
         moved = settings.state_bytes / STATE_BYTES_PER_SECOND
         risk = Risk(
             memory.loss_rate,
@@ -89,17 +99,18 @@ class Outlook:
     def of(self, holders: Sequence[Iterable[Peer]]) -> Changes:
         """Where these hold what; they are known."""
         present: Holders = tuple(tuple(map(name_of, group)) for group in holders)
-        return Changes(self.costs, present, self._s.settings.replicas)
+        return Changes(self.costs, present)
 
 
 def measured(s: Situation) -> tuple[dict[Peer, float], dict[Peer, float]]:
     """Of members, seconds for a microbatch at a block stage, and at the head."""
     sized = s.settings.forward_bytes > 0  # else no line can be told from how long tensors take on it
+    own = {stage: s.own.seconds_of(stage) for stage in s.mine}
     told = {
         (peer, one.stage): one.seconds if sized else one.pace
         for peer, report in s.reports.items() for one in report.stages
     }  # fmt: skip
-    told |= {(s.me, stage): s.own.pace_of(stage) for stage in s.mine}
+    told |= {(s.me, stage): seconds[0] if sized else max(seconds) for stage, seconds in own.items() if seconds[0] > 0}
     blocks: dict[Peer, list[float]] = {}
     heads: dict[Peer, float] = {}
     for (peer, stage), seconds in told.items():
@@ -141,9 +152,11 @@ def paces_of(
     return found
 
 
-def _line(s: Situation, peer: Peer) -> Line:
-    """By how long it takes for the tensors of a stage, where some have waited for it."""
-    report = s.reports.get(peer)
+def full_lines(s: Situation) -> dict[Peer, Line]:
+    """Of members, where some tensors have waited for them: by how long they take for the tensors of a stage. How fast
+    others are nobody knows."""
     size = s.settings.forward_bytes + s.settings.backward_bytes
-    seconds = [one.line_seconds for one in report.stages if one.line_seconds > 0] if report is not None else []
-    return Line.of_home(size / _bounded(max(seconds))) if seconds and size else NO_LINE
+    seconds = {peer: [one.line_seconds for one in report.stages] for peer, report in s.reports.items()}
+    seconds[s.me] = [s.own.seconds_of(stage)[1] for stage in s.mine]
+    longest = {peer: max(theirs, default=0.0) for peer, theirs in seconds.items() if size}
+    return {peer: Line.of_home(size / _bounded(most)) for peer, most in longest.items() if most > 0}

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from ftnode.protocol.leader.leader_memory import LeaderMemory
 from ftnode.protocol.leader.losses import Losses
 from ftnode.protocol.leader.outlook import Outlook, name_of
-from ftnode.protocol.planning.changes import in_short
+from ftnode.protocol.planning.changes import Choice, in_short
 from ftnode.protocol.recovery.candidate_order import fits
 from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.words.types import Peer, names_of
@@ -107,7 +107,12 @@ class ReplicaMoves:
         """Who was new learnt what somebody holds who has other stages as well (rule 45), and may have it alone now."""
         shared = {name_of(peer): stages for peer, stages in self._shared(s).items()}
         found = outlook.changes.best_release(shared)
-        if found is None or found.place.giver is None:
+        if found is not None:
+            self.leave_to_others(out, outlook, found)
+
+    def leave_to_others(self, out: Outcome, outlook: Outlook, found: Choice) -> None:
+        """The giver of this place gives up the stages, which others hold."""
+        if found.place.giver is None:
             return
         peer, stages = outlook.peers[found.place.giver], found.place.stages
         self.memory.plan = f"{peer} is to leave {names_of(stages)} to others: {found.reason}"

@@ -94,14 +94,15 @@ def in_short(place: Place) -> str:
 
 
 class Changes:
-    """Of a layout, `present`. `replicas`: holders of a stage, at most."""
+    """Of a layout, `present`."""
 
-    def __init__(self, costs: Costs, present: Holders, replicas: int) -> None:
-        self.costs, self.present, self.replicas = costs, present, replicas
+    def __init__(self, costs: Costs, present: Holders) -> None:
+        self.costs, self.present, self.replicas = costs, present, costs.swarm.replicas
         self.held = stages_of(present)
 
-    def _after(self, holders: Holders) -> Changes:
-        return Changes(self.costs, holders, self.replicas)
+    def after(self, holders: Holders) -> Changes:
+        """Of another layout of the same swarm."""
+        return Changes(self.costs, holders)
 
     def best_place(
         self, name: str, learnt: Collection[int] = (), steps: float = inf, beside: bool = False
@@ -173,7 +174,7 @@ class Changes:
         limit together, each has to be relieved. Where there is so much work, none."""
         for place, worth in found[:CONFIRMED]:
             choice = self._confirmed([(place, worth)], 1.0) if self.costs.work < work else None
-            after = self._after(place.holders)
+            after = self.after(place.holders)
             if choice is not None and after._confirmed(after._wider(names)) is not None:
                 return choice
         return None
@@ -223,7 +224,7 @@ class Changes:
             rest = without(self.present, name, stages)
             if not all(rest):
                 continue
-            left = self._after(rest)
+            left = self.after(rest)
             away = self.costs.liquid(rest)
             elsewhere = [place for place in left._places(name, limiting) if place.stages != stages]
             for place, worth in left._compared(elsewhere)[:1]:
@@ -235,7 +236,7 @@ class Changes:
     def _when_free(self, name: str, stages: Sequence[int], steps: float) -> Choice | None:
         """What somebody is given who has given these up, as anybody who comes: where it is not clearly better, the next
         change would take this one back."""
-        given = self._after(without(self.present, name, stages)).best_place(name, steps=steps)
+        given = self.after(without(self.present, name, stages)).best_place(name, steps=steps)
         return self._confirmed([(given.place, given.worth)]) if given is not None else None
 
     def best_release(self, shared: Mapping[str, tuple[int, ...]]) -> Choice | None:
@@ -279,14 +280,14 @@ class Changes:
                 for count in range(1, min(len(run), len(stages) - 1) + 1):
                     for part in dict.fromkeys((run[-count:], run[:count])):
                         if self._able(name, part):
-                            yield self._place(name, part, giver)
+                            yield self.place(name, part, giver)
 
     def successions(self, name: str) -> Iterator[Place]:
         """All that somebody holds whose device is slower."""
         for giver in self._givers:
             stages = self.held[giver]
             if giver != name and self._able(name, stages) and self._faster(name, giver, stages):
-                yield self._place(name, stages, giver)
+                yield self.place(name, stages, giver)
 
     def _faster(self, name: str, other: str, stages: Sequence[int]) -> bool:
         """Its device is, by what both said of theirs before they worked, which does not change: so places that are lost
@@ -305,13 +306,13 @@ class Changes:
         for group, run in sorted(teams, key=lambda team: -max(map(self._done.__getitem__, team[0]), default=0.0)):
             for part in dict.fromkeys((run, *((stage,) for stage in run))):
                 if len(group) < self.replicas and self._able(name, part):
-                    yield self._place(name, part, None)
+                    yield self.place(name, part, None)
 
     def _able(self, name: str, part: Sequence[int]) -> bool:
         mine = self.held.get(name, ())
         return not {*part} & {*mine} and self.costs.swarm.fits(name, (*mine, *part))
 
-    def _place(self, name: str, part: tuple[int, ...], giver: str | None) -> Place:
+    def place(self, name: str, part: tuple[int, ...], giver: str | None) -> Place:
         def group(stage: int, before: tuple[str, ...]) -> tuple[str, ...]:
             return (*(one for one in before if one != giver), name) if stage in part else before
 

@@ -7,6 +7,7 @@ each of its members has room for.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, combinations, pairwise
@@ -129,10 +130,11 @@ def equal_stages(flow: Flow) -> Draft | None:
     if not all(flow.fits(number, first, last) for number, (first, last) in held.items()):
         return None
     rates = [1 / max(flow.busy(number, *held[number]), 1e-9) for number in heads[:holding]]
-    ranges = [held[number] for number in heads[:holding]]
+    ranges, places = [held[number] for number in heads[:holding]], [1] * holding
     for number in heads[holding:]:
         for place in sorted(range(holding), key=rates.__getitem__):
-            if flow.fits(number, *ranges[place]):
+            if flow.fits(number, *ranges[place]) and places[place] < flow.swarm.replicas:
+                places[place] += 1
                 held[number] = ranges[place]
                 rates[place] += 1 / max(flow.busy(number, *ranges[place]), 1e-9)
                 break
@@ -146,12 +148,14 @@ def _parts(flow: Flow, order: Sequence[int], count: int) -> Draft | None:
     ranges = [(first, last - 1) for first, last in pairwise(cuts)]
     if cuts[0] or any(last < first for first, last in ranges):
         return None
-    rates, held = [0.0] * count, Draft()
+    rates, places, held = [0.0] * count, [0] * count, Draft()
     for number in order:
-        able = [part for part, (first, last) in enumerate(ranges) if flow.reach[number][first] >= last]
+        able = [part for part, (first, last) in enumerate(ranges)
+                if flow.reach[number][first] >= last and places[part] < flow.swarm.replicas]  # fmt: skip
         if able:
             slowest = min(able, key=rates.__getitem__)
             held[number] = ranges[slowest]
+            places[slowest] += 1
             rates[slowest] += 1 / max(flow.busy(number, *ranges[slowest]), 1e-9)
     return held if all(rates) else None
 
@@ -243,7 +247,7 @@ def _team(flow: Flow, left: Sequence[int], seconds: float, first: int, last: int
             team.append(number)
             part += seconds / max(flow.busy(number, first, last), 1e-9)
             if part >= 1:
-                return team
+                return team if len(team) <= flow.swarm.replicas else []
     return []
 
 
@@ -251,14 +255,15 @@ def _helped(flow: Flow, held: Draft) -> Draft:
     """Whoever has nothing joins the stages that need it most."""
     idle = [number for number in range(len(flow.names)) if number not in held]
     ranges = sorted({*held.values()})
-    rates = dict.fromkeys(ranges, 0.0)
+    rates, places = dict.fromkeys(ranges, 0.0), Counter(held.values())
     for number, one in held.items():
         rates[one] += 1 / max(flow.busy(number, *one), 1e-9)
     found = dict(held)
     for number in sorted(idle, key=lambda number: (_block(flow, number), number)):
-        able = [one for one in ranges if flow.fits(number, *one)]
+        able = [one for one in ranges if flow.fits(number, *one) and places[one] < flow.swarm.replicas]
         if able:
             slowest = min(able, key=lambda one: (rates[one], one))
             found[number] = slowest
+            places[slowest] += 1
             rates[slowest] += 1 / max(flow.busy(number, *slowest), 1e-9)
     return found

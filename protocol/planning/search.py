@@ -107,8 +107,10 @@ class _Search:
             if draft is not None:
                 found.append((seconds, PRESENT, draft))
         for what, draft in drafts(self.flow):
-            seconds, _ = self._look(what, self._holders(draft))
-            found.append((seconds, what, draft))
+            holders = self._holders(draft)
+            if self._allowed(holders):
+                seconds, _ = self._look(what, holders)
+                found.append((seconds, what, draft))
         self.left -= DRAFT_WORK * len(self.flow.names) * self.flow.stages
         found.sort(key=lambda one: one[0])
         kinds: dict[str, tuple[str, Draft]] = {}
@@ -127,6 +129,9 @@ class _Search:
     def _holders(self, draft: Draft) -> Holders:
         names = self.flow.names
         return holders_of({names[number]: one for number, one in draft.items()}, self.flow.stages, self.before)
+
+    def _allowed(self, holders: Holders) -> bool:
+        return max(map(len, holders)) <= self.swarm.replicas
 
     def _look(self, what: str, holders: Holders) -> tuple[float, list[float]]:
         """What the liquid says of it."""
@@ -147,7 +152,7 @@ class _Search:
                 if self.left < reserved:
                     return
                 holders = self._holders(changed)
-                if holders in self.about:
+                if holders in self.about or not self._allowed(holders):
                     continue
                 after, then = self._look(what + CHANGED, holders)
                 if after < BETTER * seconds:
@@ -181,6 +186,8 @@ class _Search:
             if self.left < self._work(holders):
                 break
             changed = self._holders(one)
+            if not self._allowed(changed):
+                continue
             if changed not in self.about:
                 self._look(what + CHANGED, changed)
             found[changed] = self.about[changed][1]

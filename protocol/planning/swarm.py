@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Final
 
 from ftnode.protocol.lines.step_estimate import Line
 from ftnode.protocol.planning.schedule import NO_LINE, Batch, Layout, Machine
 
 Holders = tuple[tuple[str, ...], ...]
 """Of each stage, the head's first, as in a Layout."""
+ANY_NUMBER: Final = 1_000_000
 Range = tuple[int, int]
 """The first and the last stage that somebody holds. Between them are no gaps."""
 
@@ -19,12 +21,13 @@ Range = tuple[int, int]
 class Swarm:
     """`machines`: by name. One that has no pace for a stage cannot hold it. `room`: bytes of each, by the same names;
     `sizes`: bytes that each stage takes there, the head's first. Where memory is counted in stages, `sizes` are ones.
-    """
+    `replicas`: holders of a stage, at most."""
 
     machines: Mapping[str, Machine]
     room: Mapping[str, int]
     sizes: tuple[int, ...]
     batch: Batch
+    replicas: int = ANY_NUMBER
 
     def fits(self, name: str, stages: Sequence[int]) -> bool:
         """Whether this machine can hold them all at once."""
@@ -36,7 +39,7 @@ class Swarm:
         held = stages_of(holders)
         return (
             len(holders) == len(self.sizes)
-            and all(holders)
+            and all(0 < len(group) <= self.replicas for group in holders)
             and all(name in self.machines and self.fits(name, stages) for name, stages in held.items())
         )
 

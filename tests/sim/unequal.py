@@ -49,7 +49,7 @@ def over_best(world: World) -> float:
     view = best_view(world)
     assert view is not None
     leader = world.by_id[view.leader.id].participant
-    s = leader._situation
+    s = leader.situation
     assert leader.leader is not None
     here = [host.participant.peers.presences for host in world.live()]
     idle = {presence for told in here for presence in told.values() if not view.stages_of(presence.peer)}

@@ -49,6 +49,7 @@ def measured_and_goals(figures: dict[str, Any]) -> Iterator[tuple[str, float, fl
         yield f"in the setting {each['name']}", -each["ratio"], -0.98
     yield "settings", -len(figures["settings"]), -SETTINGS_MIN
     yield "volunteers", -figures["volunteers"]["over_equal_stages"], -1.5
+    yield "volunteers, one change at a time", -figures["volunteers"]["one_at_a_time"]["worst_draw"], -1.5
     yield "moves", moving["moves_per_peer_hour"], 6.0
     yield "a plan", moving["plan_of_64"]["mean"], 0.05
     yield "layouts", -estimator["layouts"], -LAYOUTS_MIN
@@ -70,6 +71,7 @@ def test_goals_are_reached_but_for_what_is_known(figures: dict[str, Any]) -> Non
 def test_the_page_tells_of_the_figures(figures: dict[str, Any]) -> None:
     """In the table of what was to be reached."""
     odyssey, estimator, volunteers = figures["odyssey"], figures["estimator"], figures["volunteers"]
+    growth = volunteers["one_at_a_time"]
     least, mean = (1000 * figures["moving"]["plan_of_64"][each] for each in ("least", "mean"))
     told = {
         "work over Oobleck": (f"{odyssey['over_oobleck']:.3f}", "**missed**"),
@@ -77,6 +79,7 @@ def test_the_page_tells_of_the_figures(figures: dict[str, Any]) -> None:
         "work of an oracle's": (f"{odyssey['of_oracle']:.3f}",),
         "never 2 %": (f"{min(each['ratio'] for each in figures['settings']):.3f}",),
         "tokens/s of 20": (f"{volunteers['over_equal_stages']:.2f}", f"{volunteers['worst_draw']:.2f}"),
+        "the same, by one": (f"{growth['over_equal_stages']:.2f}", f"{growth['worst_draw']:.2f}"),
         "moves per": (f"{figures['moving']['moves_per_peer_hour']:.2f}",),
         "a plan of 64": (f"{least:.0f} to {mean:.0f} ms",),
         "bytes moved": (f"{figures['moving']['bytes_over_least']:.3f}",),
@@ -97,6 +100,7 @@ SPOILT: Final[dict[str, Callable[[dict[str, Any]], None]]] = {
     "one setting": lambda figures: figures["settings"][3].update(ratio=0.979),
     "fewer settings": lambda figures: figures.update(settings=figures["settings"][: SETTINGS_MIN - 1]),
     "volunteers": lambda figures: figures["volunteers"].update(over_equal_stages=1.49),
+    "volunteers, as a node": lambda figures: figures["volunteers"]["one_at_a_time"].update(worst_draw=1.49),
     "moves": lambda figures: figures["moving"].update(moves_per_peer_hour=6.1),
     "a plan": lambda figures: figures["moving"]["plan_of_64"].update(mean=0.051),
     "holders": lambda figures: figures["estimator"].update(

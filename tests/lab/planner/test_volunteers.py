@@ -71,7 +71,8 @@ def test_asking_again_is_never_worse() -> None:
 
 def test_figures_are_means_of_ratios() -> None:
     draws = [{"tokens_a_second": a, "asked_once": a, "equal": 1.0, "fastest_first": 2.0} for a in (1.0, 3.0)]
-    found = figures([*draws, {"tokens_a_second": None}], {"x": [{"planner": 4.0, "swarm": 1.0}]}, {}, 1.0)
+    growths = [{"tokens_a_second": 3.0, "without_goals": 2.0}] * (len(draws) + 1)
+    found = figures([*draws, {"tokens_a_second": None}], growths, {"x": [{"planner": 4.0, "swarm": 1.0}]}, {}, 1.0)
     assert (found["over_equal_stages"], found["worst_draw"], found["over_fastest_first"]) == (2.0, 1.0, 1.0)
     assert found["churn"]["x"]["less_time_than_swarm"] == 0.75
 

@@ -43,8 +43,8 @@ def test_a_newcomer_is_as_fast_as_it_says_within_bounds(speed: float, seconds: f
 
 
 class Measured(Held):
-    def pace_of(self, stage: int) -> float:
-        return 0.4
+    def seconds_of(self, stage: int) -> tuple[float, float]:
+        return 0.4, 0.0
 
 
 NONSENSE = (5e-324, 1e-310, 1e-9, 0.4, 9.9e8)
@@ -99,9 +99,9 @@ def test_a_large_swarm_is_looked_at_within_the_time_of_a_search() -> None:
     """64 machines, 32 stages, two holders of each: where one more goes, who moves, who takes more."""
     names = [f"p{number:02}" for number in range(65)]
     machines = {name: alike((0.1 + number % 7 / 50, 0.2), (0.1, 0.2), 32) for number, name in enumerate(names)}
-    swarm = Swarm(machines, dict.fromkeys(names, 4), (1,) * 33, Batch(32, 32))
+    swarm = Swarm(machines, dict.fromkeys(names, 4), (1,) * 33, Batch(32, 32), 3)
     present = tuple((names[stage], names[stage + 31]) for stage in range(33))
-    changes = Changes(Costs(swarm), present, 3)
+    changes = Changes(Costs(swarm), present)
     assert changes.best_place(names[-1]) is not None and changes.costs.work <= WORK_MAX
     movable = {name: stages for name, stages in changes.held.items() if len(stages) == 1}
     for look in (lambda: changes.best_move(movable, 1e6), lambda: changes.best_wider(names[:64])):

@@ -33,6 +33,17 @@ def random_swarm(chance: Random, machines: int, stages: int, microbatches: int) 
     return Swarm(peers, room, (chance.choice([1, 2]), *[1] * stages), batch)
 
 
+def unequal(seed: int) -> Swarm:
+    """Five to eight volunteers, one to twelve times as slow as the fastest, with room for one stage to all of four to
+    nine. The first has room for all."""
+    chance = Random(seed)
+    stages, count = chance.randint(3, 8), chance.randint(5, 8)
+    forward = {f"p{number}": 0.01 * 12 ** chance.random() for number in range(count)}
+    room = {name: chance.randint(1, stages + 1) for name in forward} | {"p0": stages + 1}
+    machines = {name: alike((one, 2 * one), (one, 2 * one), stages) for name, one in forward.items()}
+    return Swarm(machines, room, (1,) * (stages + 1), Batch(12, 12, BoundaryBytes(0, 0)), 2)
+
+
 def random_layout(chance: Random, swarm: Swarm, tries: int = 300) -> Holders:
     """Everybody holds some range or nothing. Empty where none was found."""
     count = len(swarm.sizes)

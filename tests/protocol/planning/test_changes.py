@@ -31,8 +31,8 @@ def changes(
 ) -> Changes:  # fmt: skip
     machines = {name: machine(pace, (lines or {}).get(name, NO_LINE)) for name, pace in paces.items()}
     batch = Batch(16, 16, BoundaryBytes(tensors, tensors), (sums,) * len(present))
-    swarm = Swarm(machines, dict.fromkeys(machines, room), (1,) * len(present), batch)
-    return Changes(Costs(swarm, risk), present, replicas)
+    swarm = Swarm(machines, dict.fromkeys(machines, room), (1,) * len(present), batch, replicas)
+    return Changes(Costs(swarm, risk), present)
 
 
 ALONE: Holders = (("a",),) * (STAGES + 1)

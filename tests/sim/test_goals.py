@@ -1,0 +1,43 @@
+"""A swarm goes to a better layout, change by change, where no single change is thought of: nothing is lost on the way,
+and whoever leads in the end, it gets there."""
+
+from __future__ import annotations
+
+import pytest
+
+from ftnode.protocol.leader import goals
+from ftnode.protocol.planning.changes import Changes
+from tests.sim.targets import best_view
+from tests.sim.test_unequal import DEVICES, NEAR
+from tests.sim.unequal import grown, over_best
+
+
+@pytest.fixture(autouse=True)
+def no_single_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one holds all, and nobody has a place."""
+    monkeypatch.setattr(Changes, "best_place", lambda *given, **more: None)
+    monkeypatch.setattr(Changes, "best_wider", lambda *given: None)
+
+
+@pytest.mark.parametrize("planted", [False, True], ids=["as it is", "no goals"])
+def test_it_gets_there_and_nothing_is_lost(planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if planted:
+        monkeypatch.setattr(goals, "find_goal", lambda *given: None)
+    world = grown(0, DEVICES)
+    world.run(world.now + 300.0)
+    assert (over_best(world) < NEAR) is not planted
+    assert world.losses == 0 and {rung for _, rung in world.met} <= {"initial", "replica"}
+
+
+def test_who_leads_after_a_leader_that_had_a_goal_has_its_own() -> None:
+    """The first one is killed when others hold something, and what it held alone is rebuilt."""
+    world = grown(1, DEVICES)
+    view = best_view(world)
+    assert view is not None and len(view.members()) > 1
+    leads = world.by_id[view.leader.id]
+    goal = leads.participant.leader.memory if leads.participant.leader is not None else None
+    assert goal is not None and (goal.goal is not None or goal.searched[1])
+    step = world.ledger.top_commit()
+    world.kill(leads, "kill", silently=False)
+    world.run(world.now + 500.0)
+    assert world.ledger.top_commit() > step + 20 and over_best(world) < NEAR
