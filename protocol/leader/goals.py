@@ -14,7 +14,7 @@ from ftnode.protocol.leader.outlook import Outlook, name_of
 from ftnode.protocol.leader.replica_moves import expected_steps
 from ftnode.protocol.planning.changes import Choice
 from ftnode.protocol.planning.goal import Goal, Limits, find_goal, next_change
-from ftnode.protocol.planning.swarm import Holders, in_words, stages_of
+from ftnode.protocol.planning.swarm import in_words, stages_of
 from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.types import Peer
@@ -42,14 +42,13 @@ def set_goal(s: Situation, out: Outcome, memory: LeaderMemory, outlook: Outlook,
     if goal is None:
         return
     memory.goal = replace(goal, names=goal.names | names)
-    seconds = [outlook.costs.scheduled(one).seconds for one in (outlook.changes.present, goal.holders)]
-    out.note("goal", f"a step takes about {seconds[0]:.3g} s, and would take {seconds[1]:.3g} s with "
-             f"{in_words(spoken(outlook, goal.holders))}: the swarm goes there, one change at a time")  # fmt: skip
+    now = outlook.costs.scheduled(outlook.changes.present).seconds
+    out.note("goal", f"a step takes about {now:.3g} s; change by change, the swarm goes to {spoken(outlook, goal)}")
 
 
-def spoken(outlook: Outlook, holders: Holders) -> Holders:
-    """With the peers' own names."""
-    return tuple(tuple(str(outlook.peers[name]) for name in group) for group in holders)
+def spoken(outlook: Outlook, goal: Goal) -> str:
+    holders = tuple(tuple(str(outlook.peers[name]) for name in group) for group in goal.holders)
+    return f"{outlook.costs.scheduled(goal.holders).seconds:.3g} s with {in_words(holders)}"
 
 
 def next_on_the_way(memory: LeaderMemory, outlook: Outlook, limits: Limits) -> Choice | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from ftnode.protocol.leader.duty import usual_for_newcomers
-from ftnode.protocol.leader.goals import gives_up, going_to, next_on_the_way, set_goal
+from ftnode.protocol.leader.goals import gives_up, going_to, next_on_the_way, set_goal, spoken
 from ftnode.protocol.leader.leader_memory import LeaderMemory, Learner
 from ftnode.protocol.leader.losses import Losses
 from ftnode.protocol.leader.outlook import Outlook, name_of
@@ -325,11 +325,14 @@ class Learners:
         )
         if self.memory.goal is None:
             set_goal(s, out, self.memory, outlook, limits)
-        found = next_on_the_way(self.memory, outlook, limits)
-        if found is not None and gives_up(outlook, found):
+        found, goal = next_on_the_way(self.memory, outlook, limits), self.memory.goal
+        if found is None or goal is None:
+            return
+        if gives_up(outlook, found):
             self.moves.leave_to_others(out, outlook, found)
-        elif found is not None:
+        else:
             self._ask_for(s, out, s.presences[outlook.peers[found.place.name]], found)
+        self.memory.plan += f"; on the way to {spoken(outlook, goal)}"
 
     def _single_change(self, s: Situation, out: Outcome) -> bool:
         """Whether there was one that is worth it."""

@@ -51,6 +51,7 @@ def test_who_stands_by_is_asked_for_what_it_has_there_and_not_soon_after_the_las
     assert asked(role, at(LATER - 0.1, standby(D))) == []
     assert asked(role, at(LATER, standby(D))) == [(D, (2,))]
     assert role.learners[2, D].giver == B
+    assert "on the way to" in role.memory.plan and "head: a; 1: b; 2: d" in role.memory.plan
     assert asked(role, at(LATER + SETTINGS.move_seconds, standby(D))) == [], "one change at a time"
 
 
