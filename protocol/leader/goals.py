@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from math import inf
 
 from ftnode.protocol.leader.leader_memory import DOUBLINGS_MAX, LeaderMemory
 from ftnode.protocol.leader.outlook import Outlook, name_of
@@ -38,7 +39,8 @@ def set_goal(s: Situation, out: Outcome, memory: LeaderMemory, outlook: Outlook,
     if count and s.now - since < s.settings.move_seconds * (1 << min(count, DOUBLINGS_MAX)):
         return
     memory.searched = names, count + 1, s.now
-    goal = find_goal(outlook.changes, expected_steps(s, memory), limits, s.settings.checks > 0)
+    usual = memory.step.mean if memory.step is not None else None
+    goal = find_goal(outlook.changes, expected_steps(s, memory), limits, s.settings.checks > 0, usual or inf)
     if goal is None:
         return
     memory.goal = replace(goal, names=goal.names | names)

@@ -53,9 +53,12 @@ class Limits:
 NO_LIMITS: Final = Limits()
 
 
-def find_goal(changes: Changes, steps: float = inf, limits: Limits = NO_LIMITS, checked: bool = False) -> Goal | None:
+def find_goal(
+    changes: Changes, steps: float = inf, limits: Limits = NO_LIMITS, checked: bool = False, usual: float = inf
+) -> Goal | None:
     """The best layout, where it is worth going to. `steps`: how many are expected until the next loss changes
-    everything; `checked`: no fewer stages than now have two holders, who check each other."""
+    everything; `checked`: no fewer stages than now have two holders, who check each other; `usual`: seconds of a step,
+    measured. An estimate by which the present layout is slower than that is no reason to leave it."""
     costs, present = changes.costs, changes.present
     found = best_layout(costs.swarm, present)
     if found is None:
@@ -70,7 +73,7 @@ def find_goal(changes: Changes, steps: float = inf, limits: Limits = NO_LIMITS, 
         return None
     best = _with_those_who_are_left(changes, best)
     now, then = costs.scheduled(present).cost, costs.scheduled(best).cost
-    if then > (1 - FASTER) * now:
+    if then > (1 - FASTER) * min(now, usual):
         return None
     count = changes_to(changes, best, limits)
     if count is None or (now - then) * steps <= count * costs.risk.seconds:

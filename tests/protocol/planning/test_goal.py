@@ -56,6 +56,8 @@ def test_a_goal_is_clearly_better_and_what_is_one_of_has_no_better_one(seed: int
     assert changes.costs.scheduled(goal.holders).cost <= (1 - goals.FASTER) * goal.cost
     assert find_goal(changes.after(goal.holders)) is None
     assert find_goal(changes, steps=0.01) is None, "the next loss comes before it is worth it"
+    seconds = changes.costs.scheduled(goal.holders).seconds
+    assert find_goal(changes, usual=1.1 * seconds) is None, "the present layout is faster than the estimate says"
 
 
 def test_no_stage_has_more_holders_than_may_be() -> None:
