@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
-from ftnode.protocol.planning.changes import NOISE, PAIRS_WORK, Changes, Choice, Place, without
+from ftnode.protocol.planning.changes import GAIN, NOISE, PAIRS_WORK, Changes, Choice, Place, without
 from ftnode.protocol.planning.search import best_layout
 from ftnode.protocol.planning.swarm import Holders, stages_of
 
@@ -28,8 +28,8 @@ many changes are made for it."""
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """`holders`: who is to hold what. `cost`: of the layout that there was when it was set; `names`: all who were known
-    then. Somebody else who comes is placed, and the goal is none any more."""
+    """`holders`: who is to hold what. `cost`: of the layout that there was when it was set, by the liquid; `names`: all
+    who were known then. Somebody else who comes is placed, and the goal is none any more."""
 
     holders: Holders
     cost: float
@@ -75,10 +75,9 @@ def find_goal(
     now, then = costs.scheduled(present).cost, costs.scheduled(best).cost
     if then > (1 - FASTER) * min(now, usual):
         return None
-    count = changes_to(changes, best, limits)
-    if count is None or (now - then) * steps <= count * costs.risk.seconds:
-        return None
-    return Goal(best, now, frozenset(costs.swarm.machines))
+    goal = Goal(best, costs.liquid(present).cost, frozenset(costs.swarm.machines))
+    count = way_to(changes, goal, limits)
+    return goal if count is not None and (now - then) * steps > count * costs.risk.seconds else None
 
 
 def _with_those_who_are_left(changes: Changes, target: Holders) -> Holders:
@@ -93,36 +92,39 @@ def _with_those_who_are_left(changes: Changes, target: Holders) -> Holders:
     return target
 
 
-def changes_to(changes: Changes, target: Holders, limits: Limits = NO_LIMITS) -> int | None:
-    """How many changes lead there, whatever a step takes in between; None: too many, or none do."""
-    present = changes.present
+def way_to(changes: Changes, goal: Goal, limits: Limits = NO_LIMITS) -> int | None:
+    """How many changes lead there; None: too many, or a step would take longer by more than noise in between than now,
+    or none do."""
     for count in range(CHANGES_MAX):
-        if alike(present, target):
+        if alike(changes.present, goal.holders):
             return count
-        place = next(_towards(changes.after(present), target, limits), None)
+        place = _next(changes, goal, limits)
         if place is None:
             return None
-        present = place.holders
+        changes = changes.after(place.holders)
     return None
 
 
 def next_change(changes: Changes, goal: Goal, limits: Limits = NO_LIMITS) -> Choice | None:
     """Of the changes that lead there the one after which the layout costs least.
 
-    None: a step would take longer by more than noise than it did when the goal was set, or nothing leads there now, or
-    the goal is no better any more, or not possible. In a place whose name holds its stages already the giver gives them
-    up, and nobody learns anything.
+    None: as in way_to(), or the goal is hardly better any more, or not possible. In a place whose name holds its stages
+    already the giver gives them up, and nobody learns anything.
     """
     costs, now = changes.costs, changes.costs.scheduled(changes.present)
-    if not costs.swarm.feasible(goal.holders) or costs.scheduled(goal.holders).cost >= now.cost:
+    if not costs.swarm.feasible(goal.holders) or costs.scheduled(goal.holders).cost > (1 - GAIN) * now.cost:
         return None
+    place = _next(changes, goal, limits)
+    return Choice(place, costs.scheduled(place.holders), now) if place is not None else None
+
+
+def _next(changes: Changes, goal: Goal, limits: Limits) -> Place | None:
+    costs = changes.costs
     places = [(costs.liquid(place.holders), place) for place in _towards(changes, goal.holders, limits)]
     if not places:
         return None
     worth, place = min(places, key=lambda one: (round(one[0].cost, 9), len(one[1].stages), one[1].stages, one[1].name))
-    if worth.cost > (1 + NOISE) * max(goal.cost, now.cost):
-        return None
-    return Choice(place, costs.scheduled(place.holders), now)
+    return place if worth.cost <= (1 + NOISE) * max(goal.cost, costs.liquid(changes.present).cost) else None
 
 
 def alike(one: Holders, other: Holders) -> bool:

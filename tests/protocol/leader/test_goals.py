@@ -56,7 +56,8 @@ def test_who_stands_by_is_asked_for_what_it_has_there_and_not_soon_after_the_las
 
 
 @pytest.mark.usefixtures("no_single_change")
-def test_a_member_gives_up_what_others_hold() -> None:
+def test_a_member_gives_up_what_others_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ftnode.protocol.planning.goal.GAIN", -1.0)  # by these paces it gains little
     role = learning(TWICE)
     role.memory.goal = goal((A,), (C,), (B,))
     assert asked(role, at(LATER, standby(D), TWICE)) == []

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from ftnode.protocol.planning import goal as goals
-from ftnode.protocol.planning.changes import NOISE, Changes
+from ftnode.protocol.planning.changes import GAIN, NOISE, Changes
 from ftnode.protocol.planning.costs import Costs, Risk
-from ftnode.protocol.planning.goal import Goal, Limits, alike, changes_to, find_goal, next_change
+from ftnode.protocol.planning.goal import Goal, Limits, alike, find_goal, next_change, way_to
 from ftnode.protocol.planning.search import best_layout
 from ftnode.protocol.planning.swarm import Holders, Swarm, stages_of
 from tests.protocol.planning.swarms import unequal
@@ -37,11 +37,11 @@ def test_from_one_who_holds_all_to_the_best_layout_or_one_as_good(seed: int) -> 
     changes = of(unequal(seed))
     best = best_layout(changes.costs.swarm)
     assert best is not None
-    goal = Goal(best.holders, changes.costs.scheduled(changes.present).cost, frozenset(changes.costs.swarm.machines))
+    goal = Goal(best.holders, changes.costs.liquid(changes.present).cost, frozenset(changes.costs.swarm.machines))
     way = followed(changes, goal, Limits())
-    count = changes_to(changes, best.holders)
+    count = way_to(changes, goal)
     assert count is not None and count <= 20
-    assert changes.costs.scheduled(way[-1]).cost <= changes.costs.scheduled(best.holders).cost * (1 + 1e-9)
+    assert (1 - GAIN) * changes.costs.scheduled(way[-1]).cost < changes.costs.scheduled(best.holders).cost
     assert goal.stands(way[-1], changes.costs.swarm.machines) is not alike(way[-1], best.holders)
     most = (1 + NOISE) * goal.cost
     for holders in way:
@@ -52,8 +52,9 @@ def test_from_one_who_holds_all_to_the_best_layout_or_one_as_good(seed: int) -> 
 def test_a_goal_is_clearly_better_and_what_is_one_of_has_no_better_one(seed: int) -> None:
     changes = of(unequal(seed))
     goal = find_goal(changes)
-    assert goal is not None and goal.cost == changes.costs.scheduled(changes.present).cost
-    assert changes.costs.scheduled(goal.holders).cost <= (1 - goals.FASTER) * goal.cost
+    assert goal is not None and goal.cost == changes.costs.liquid(changes.present).cost
+    now, then = (changes.costs.scheduled(one).cost for one in (changes.present, goal.holders))
+    assert then <= (1 - goals.FASTER) * now
     assert find_goal(changes.after(goal.holders)) is None
     assert find_goal(changes, steps=0.01) is None, "the next loss comes before it is worth it"
     seconds = changes.costs.scheduled(goal.holders).seconds
@@ -85,7 +86,7 @@ def test_who_stays_as_it_is_neither_learns_nor_gives_up_anything() -> None:
     still = next(name for name in stages_of(goal.holders) if name != "p0")
     for holders in followed(changes, goal, Limits({still})):
         assert still not in stages_of(holders)
-    assert changes_to(changes, goal.holders, Limits({still})) is None
+    assert way_to(changes, goal, Limits({still})) is None
     for holders in followed(changes, goal, Limits({"p0"})):
         assert all("p0" in group for group in holders)
 
@@ -105,9 +106,9 @@ def test_the_leader_does_not_give_up_all_of_its_own_accord() -> None:
     other = next(name for name in swarm.machines if name != "p0" and swarm.room[name] >= 1)
     both: Holders = (("p0",), *(("p0",),) * (len(swarm.sizes) - 2), ("p0", other))
     target: Holders = (*both[:-1], ("p0",))
-    changes, goal = of(swarm, both), Goal(target, 1.0, frozenset(swarm.machines))
-    assert changes_to(changes, target) == 1
-    assert changes_to(changes, target, Limits(stays=other)) is None
+    changes, goal = of(swarm, both), Goal(target, 1e9, frozenset(swarm.machines))
+    assert way_to(changes, goal) == 1
+    assert way_to(changes, goal, Limits(stays=other)) is None
     assert next_change(changes, goal, Limits(stays=other)) is None
 
 
