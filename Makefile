@@ -8,6 +8,8 @@ STAMP := $(VENV)/.installed
 PACKAGES := protocol models node bootstrap lab
 # tests/conftest.py says how many workers, which is none for a selection; ARGS='-n 0' keeps all tests in one process.
 SIDE_BY_SIDE := -n auto --dist loadscope --no-loadscope-reorder
+# Where real swarms are, so that no worker looks at twelve thousand other tests for them (tests/test_tiers.py).
+SWARMS := -o testpaths="tests/swarm tests/docs"
 
 # A night's worlds of lying peers: other ones each day.
 SEED ?= $(shell date +%Y%m%d)000000
@@ -49,7 +51,7 @@ test: $(STAMP)
 	"$(BIN)/python" -m pytest -rs -m "not swarm and not night" $(SIDE_BY_SIDE) $(ARGS)
 
 test-swarm: $(STAMP)
-	"$(BIN)/python" -m pytest -rs -m "swarm and not night" $(SIDE_BY_SIDE) $(ARGS)
+	"$(BIN)/python" -m pytest -rs -m "swarm and not night" $(SWARMS) $(SIDE_BY_SIDE) $(ARGS)
 
 night: $(STAMP)
 	FTNODE_NIGHT=1 "$(BIN)/python" -m pytest -rs -m "not swarm" --hypothesis-profile night $(SIDE_BY_SIDE) $(ARGS)

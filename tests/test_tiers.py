@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from typing import Final
@@ -100,6 +101,15 @@ def test_planted_bugs_are_looked_for_with_each_change(everything: set[str], play
 @pytest.mark.parametrize("what", BASICS)
 def test_basics_of_a_real_swarm_are_played(what: str, played: set[str]) -> None:
     assert f"tests/swarm/{BASICS[what]}" in played
+
+
+def test_no_real_swarm_of_every_change_is_elsewhere_than_make_looks() -> None:
+    (folders,) = re.findall(r'^SWARMS := -o testpaths="(.*)"$', (tiers.ROOT / "Makefile").read_text(), re.MULTILINE)
+    files = [path.relative_to(tiers.ROOT).as_posix() for path in sorted(tiers.ROOT.glob("tests/**/test_*.py"))]
+    others = [file for file in files if not file.startswith(tuple(folders.split()))]
+    marked = [file for file in others if "mark.swarm" in (tiers.ROOT / file).read_text()]
+    done = subprocess.run([*COLLECT, "-m", "swarm and not night", *marked], cwd=tiers.ROOT, capture_output=True)
+    assert marked and done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED, done.stdout.decode()
 
 
 def test_a_seed_of_each_test_of_the_virtual_world_and_some_that_failed_once(

@@ -59,8 +59,9 @@ ENTRIES: Final = {
 PRELOADED: Final = (
     *(module for module, _ in ENTRIES.values()), "ftnode.node.cli.join", "ftnode.node.life.node",
     "ftnode.node.data.shards", "ftnode.bootstrap.server", "ftnode.node.compute.paced_backend",
-    "ftnode.node.compute.torch_backend",
+    "ftnode.node.compute.torch_backend", "torch.fx.experimental.symbolic_shapes",
 )  # fmt: skip
+"""Of torch what its first backward pass loads."""
 PR_SET_CHILD_SUBREAPER: Final = 36
 """From linux/prctl.h."""
 COMMAND_LINE_BYTES: Final = 4096

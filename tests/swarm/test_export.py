@@ -30,7 +30,7 @@ pytestmark = pytest.mark.timeout(280)
 
 OpenTrial = Callable[..., Trial]
 STAGES = 2
-STEPS = 400
+STEPS = 140
 EXPORT_SECONDS = 200.0
 
 
