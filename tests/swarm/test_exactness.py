@@ -40,8 +40,6 @@ SPREADS = 30.0
 """Rounding grows with the steps, from run to run up to six times as far; a mistake in one step is a thousand."""
 FEW_STEPS = 100
 """Of a run with two holders of each stage, who come sooner and of whom two die."""
-SPOILT_BEFORE_END = 10
-"""The step of a reference that has the mistake: what one process does before is the same for all of them."""
 WAIT_SECONDS = 240.0
 
 Floats = npt.NDArray[np.floating]
@@ -163,7 +161,8 @@ def one_process(manifest: Manifest, text: Path) -> Spoilt:
 
 
 def spoilt_step(steps: int) -> int:
-    return steps - SPOILT_BEFORE_END
+    """Of a reference that has a mistake: what one process does before is the same for all of them."""
+    return steps * 3 // 4
 
 
 def references(manifest: Manifest, text: Path) -> dict[str, Weights]:
