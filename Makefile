@@ -5,6 +5,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 ARGS ?=
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# A third of what is installed is hardly ever loaded. Python compiles it then. pip would compile all, on one core.
+SELDOM := site-packages/(.*/tests?|transformers/models)/
 PACKAGES := protocol models node bootstrap lab
 # tests/conftest.py says how many workers, which is none for a selection; ARGS='-n 0' keeps all tests in one process.
 SIDE_BY_SIDE := -n auto --dist loadscope --no-loadscope-reorder
@@ -38,7 +40,9 @@ $(STAMP): pyproject.toml constraints.txt .ci/wheels
 		|| { echo "$(PYTHON) is not Python 3.11, 3.12 or 3.13; choose one with make PYTHON=..."; exit 1; }
 	"$(PYTHON)" -m venv "$(VENV)"
 	.ci/wheels build/wheels "$(BIN)/python"
-	"$(BIN)/pip" install --quiet --disable-pip-version-check --find-links build/wheels -c constraints.txt -e '.[dev]'
+	"$(BIN)/pip" install --quiet --disable-pip-version-check --no-compile --find-links build/wheels -c constraints.txt \
+		-e '.[dev]'
+	"$(BIN)/python" -m compileall -qq -j 0 -x '$(SELDOM)' "$(VENV)"/lib/python3.*/site-packages || true
 	touch "$@"
 
 demo: $(STAMP)
