@@ -72,7 +72,7 @@ class _Counted(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._live -= self._known.pop(address, 0)
 
 
-class _CountedBesideCompiler(_Counted):
+class _CountedBesideCompiler(_Counted):  # type: ignore[no-untyped-call]
     """The same, which the compiler leaves alone: torch sees to that where a class itself has the method."""
 
     __torch_dispatch__ = _Counted.__torch_dispatch__

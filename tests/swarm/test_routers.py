@@ -33,6 +33,8 @@ PACED = ("--compute", "paced", "--paced-seconds", "0.01", "0.02")
 STEPS = 5
 EVERYWHERE = ("--listen", "/ip4/0.0.0.0/tcp/4101")
 """p2pd has no port mapped for a single address."""
+ASKED_SECONDS = 60.0
+"""For a command that looks at the run. A busy machine starts it slowly."""
 SAID_SECONDS = 20.0
 """The node looks at its reachability every five."""
 
@@ -107,7 +109,7 @@ def _answers(trial: Trial, address: str, name: str) -> bool:
     peer, enter = trial.story.peers[name].id, trial.swarm.places[POINT].enter
     argv = [*enter, sys.executable, "-m", *NODE, "status", "--peer", f"{address}/p2p/{peer}", "--json"]
     home = trial.swarm.directory / "watcher"
-    asked = subprocess.run([*argv, "--home", str(home)], capture_output=True, timeout=SAID_SECONDS, check=True)
+    asked = subprocess.run([*argv, "--home", str(home)], capture_output=True, timeout=ASKED_SECONDS, check=True)
     return bool(json.loads(asked.stdout)["speaker"]["peer"] == peer)
 
 
