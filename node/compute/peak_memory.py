@@ -37,7 +37,7 @@ def peak_of(device: torch.device, work: Callable[[], object]) -> int:
 
 
 class _Counted(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Of storages that are born while it is entered. torch would load its compiler (0.8 s, 83 MB) to tell it that it
+    """Of storages that are born while it is entered. torch would load its compiler (0.5 s, 38 MB) to tell it that it
     should leave us alone, also where there is none: nothing is compiled."""
 
     @classmethod
