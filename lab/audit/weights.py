@@ -254,7 +254,7 @@ def _check_exports(lives: list[Life]) -> list[Finding]:
         given = Counter(
             (record["to"], record["stage"], None if record["purpose"] == "copy" else record["step"])
             for record in life.exported
-            if record["purpose"] != "keep"
+            if record["purpose"] not in ("keep", "sample")
         )
         for (to, stage, step), number in given.items():
             newcomers = [other for other in lives if other.peer.id == to]

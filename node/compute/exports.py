@@ -18,7 +18,9 @@ from torch import Tensor
 from ftnode.models.encoded_size import ENCODINGS
 from ftnode.models.encoding import decode, encode
 from ftnode.models.faults import Misuse
+from ftnode.models.retrace import gathered
 from ftnode.models.stage import EXPORTED, Stage, StageVersion
+from ftnode.models.state_sample import key_of, pieces
 from ftnode.models.tensors import as_bytes, chunks, digest
 
 EXPORTS_MAX = 128
@@ -68,7 +70,8 @@ class Exports:
 
     def begin(self, held: Stage, step: int, parts: str, encoding: str, freeze: bool) -> tuple[int, Account]:
         """Name of the export, and what its reader will have. Raises Misuse for a step that is not here."""
-        if encoding not in ENCODINGS or (encoding != "raw" and not (freeze and parts == "weights")):
+        lossy, sample = encoding != "raw", key_of(parts) is not None
+        if encoding not in ENCODINGS or (lossy and not (freeze and parts == "weights")) or (sample and not freeze):
             raise Misuse(f"{parts} as {encoding} is no export", held.index)
         if held.version is None:
             raise Misuse(f"stage {held.index} has no weights here", held.index)
@@ -83,7 +86,7 @@ class Exports:
             self._live[name] = wanted, account
             return name, account
         if wanted not in self._frozen:
-            self._frozen[wanted] = self._freeze(held, flat, encoding)
+            self._frozen[wanted] = self._freeze(held, flat, encoding, flat if sample else held.weights)
         self._frozen[wanted].readers.add(name)
         return name, self._frozen[wanted].account
 
@@ -163,9 +166,10 @@ class Exports:
     def _raw(self, flat: Tensor) -> list[bytes]:
         return [bytes(as_bytes(piece.cpu())) for piece in chunks(flat, self._numbers)]
 
-    def _freeze(self, held: Stage, flat: Tensor, encoding: str) -> _Frozen:
+    def _freeze(self, held: Stage, flat: Tensor, encoding: str, told_of: Tensor) -> _Frozen:
+        """`told_of`: what the digest is of, where nothing is rounded."""
         if encoding == "raw":
-            return _Frozen(self._account(held, flat, digest(held.weights)), self._raw(flat))
+            return _Frozen(self._account(held, flat, digest(told_of)), self._raw(flat))
         hash_, encoded = hashlib.blake2b(digest_size=16), []
         for piece in chunks(flat, self._numbers):
             encoded.append(encode(piece, encoding))
@@ -175,6 +179,8 @@ class Exports:
 
 def state_of(stage: Stage, parts: str) -> Tensor:
     """The flat numbers that `parts` names. Raises Misuse."""
+    if (key := key_of(parts)) is not None:
+        return gathered(stage.state("all"), pieces(stage.plan, stage.index, key))
     if parts not in EXPORTED:
         raise Misuse(f"parts must be one of {', '.join(EXPORTED)}, not {parts}", stage.index)
     return stage.state(parts)

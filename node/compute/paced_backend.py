@@ -131,7 +131,7 @@ class PacedStages:
     def recount(
         self, stage: int, step: int, attempt: list[int], microbatch: int, visit: int, of: list[Any],
         input: int | None, gradient: int | None, onward: Sequence[int] = (), passed_on: int | None = None,
-        handed_back: int | None = None, lent: int | None = None, copy: list[Any] | None = None,
+        handed_back: int | None = None, lent: int | None = None, copy: list[Any] | None = None, key: int = -1,
     ) -> Answer:  # fmt: skip
         if copy is not None:
             self._sleep(stage, self.config.forward_seconds + self.config.backward_seconds)
@@ -145,6 +145,15 @@ class PacedStages:
     def copy_chunk(self, stage: int, index: int, slot: int, length: int, encoding: str) -> Answer:
         """All weights are zeros."""
         return {}
+
+    def sample_chunk(self, stage: int, key: int, after: bool, index: int, slot: int, length: int) -> Answer:
+        return {}
+
+    def retrace(
+        self, stage: int, version: list[Any], key: int, updates: Sequence[int], rate_factors: Sequence[float]
+    ) -> Answer:
+        """Nothing is trained."""
+        return self._done(0.0)
 
     def weigh(
         self, stage: int, step: int, attempt: list[int], of: list[Any], key: int,

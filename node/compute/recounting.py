@@ -10,6 +10,7 @@ On which weights:
 - `on_lent`: that somebody lent for a stage that we made of them. They are kept in the host's memory until a step is
   made with that stage.
 - `on_copy`: of a copy of a stage that is not here (rule 53). It comes by chunks, and is dropped when it has been tried.
+  What its visits give to a sample of the gradient is kept, to be compared with what went into the step (`retrace`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from torch import Tensor
 
 from ftnode.models.ledger import AttemptId
 from ftnode.models.number_check import NumberCheck
+from ftnode.models.retrace import Sampled, gathered, retrace
 from ftnode.models.stage import Apart, SavedKey, Stage, StageVersion
+from ftnode.models.state_sample import pieces
 from ftnode.node.compute.exports import state_of
 from ftnode.node.compute.memory_cap import out_of_memory
 from ftnode.node.compute.visit_tensors import Activation, VisitTensors
@@ -50,6 +53,17 @@ class Visits:
         return self.attempt, self.microbatch, self.first + number
 
 
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """By visits that were done again on a copy: a sample [k] of its weights, and of their gradient."""
+
+    stage: int
+    version: StageVersion
+    key: int
+    weights: Tensor
+    gradient: Tensor
+
+
 class Recounting:
     """Of one compute process. Nothing of it counts for the step."""
 
@@ -61,6 +75,7 @@ class Recounting:
         """By stage that was made of others, the weights [n] of each of these, in the host's memory."""
         self.copies: dict[int, Tensor] = {}
         """The weights [n] of the copy that is to be tried next, by its stage, likewise."""
+        self._given: _Given | None = None
 
     def again(self, several: Sequence[Stage], visits: Visits) -> float:
         """How far what they passed on and handed back is from what these stages make, at most, as a share of its norm;
@@ -81,10 +96,22 @@ class Recounting:
         assert beside.version is not None
         return self._beside(lent, self.lent[beside.index][lent], beside.version, visits)
 
-    def on_copy(self, stage: int, version: StageVersion, visits: Visits) -> float:
-        """As `on_lent`, on the copy of a stage of that version; 0 where none is here."""
+    def on_copy(self, stage: int, version: StageVersion, visits: Visits, key: int) -> float:
+        """As `on_lent`, on the copy of a stage of that version; 0 where none is here. `key`: of the sample of the
+        gradient that is kept."""
         copy = self.copies.pop(stage, None)
-        return 0.0 if copy is None else self._beside(stage, copy, version, visits)
+        return 0.0 if copy is None else self._beside(stage, copy, version, visits, key)
+
+    def retrace(self, stage: int, version: StageVersion, key: int, samples: Sequence[Sampled]) -> float:
+        """How far what went into the step on the weights of `version` is from what the visits give that were done again
+        on their copy (models/retrace.py); 0 where none was. `samples`: before the step, and after it."""
+        given, self._given = self._given, None
+        if given is None or (given.stage, given.version, given.key) != (stage, version, key):
+            return 0.0
+        of = self._new_stage(stage)
+        before, after = samples
+        drawn = pieces(of.plan, stage, key)
+        return retrace(drawn, of.optimiser, version.step + 1, before, after, given.weights, given.gradient)
 
     def has_lent(self, stage: int, lent: int) -> bool:
         return lent in self.lent.get(stage, {})
@@ -176,17 +203,29 @@ class Recounting:
                 back = tensors.gradients.decode(made)
         return back if visits.first else None
 
-    def _beside(self, stage: int, weights: Tensor, version: StageVersion, visits: Visits) -> float:
+    def _beside(self, stage: int, weights: Tensor, version: StageVersion, visits: Visits, key: int = -1) -> float:
         """On a stage that is there for as long as it takes; 0 where there is no memory for it, which costs our stages
         nothing."""
         try:
-            return self.again([self._stage_of(stage, weights, version)], visits)
+            away = self.again([self._stage_of(stage, weights, version)], visits)
+            if key >= 0:
+                self._keep_sample(stage, weights, version, key)
+            return away
         except (RuntimeError, MemoryError) as error:
             if not out_of_memory(error):
                 raise
             return 0.0
         finally:
             self.apart.pop(stage, None)
+
+    def _keep_sample(self, stage: int, weights: Tensor, version: StageVersion, key: int) -> None:
+        """Of what the visit has given to the gradient. Another of the same copy adds to it."""
+        drawn = pieces(self._new_stage(stage).plan, stage, key)
+        gradient = gathered(self.apart[stage][1].gradient, drawn, rows=False).cpu()
+        last = self._given
+        if last is not None and (last.stage, last.version, last.key) == (stage, version, key):
+            gradient += last.gradient
+        self._given = _Given(stage, version, key, gathered(weights, drawn, rows=False), gradient)
 
     def _apart_of(self, held: Stage, visits: Visits) -> Apart:
         """Of one peer in one attempt; what is there of another one is done with."""

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ftnode.models.encoded_size import encoded_bytes
-from ftnode.models.state_plan import PARTS
+from ftnode.models.state_plan import PARTS, StatePlan
+from ftnode.models.state_sample import key_of, pieces, sample_numbers
 from ftnode.node.compute.config import ComputeConfig
 from ftnode.node.snapshots.format import part_header
 from ftnode.node.snapshots.state_digest import WholeHash
@@ -17,7 +18,8 @@ from ftnode.node.snapshots.state_digest import WholeHash
 
 @dataclass(frozen=True, slots=True)
 class StateShape:
-    """`numbers(stage, parts)`: how many numbers of `number_bytes` a stage's weights are, or its optimiser's, or all."""
+    """`numbers(stage, parts)`: how many numbers of `number_bytes` a stage's weights are, or its optimiser's, or all, or a
+    sample of these."""
 
     numbers: Callable[[int, str], int]
     chunk_bytes: int
@@ -43,8 +45,14 @@ class StateShape:
 def shape_of(config: ComputeConfig) -> StateShape:
     plan = config.state_plan
     return StateShape(
-        plan.numbers, config.chunk_bytes, config.number_bytes, lambda stage, part: part_header(plan, stage, part)
-    )
+        lambda stage, parts: _numbers(plan, stage, parts), config.chunk_bytes, config.number_bytes,
+        lambda stage, part: part_header(plan, stage, part),
+    )  # fmt: skip
+
+
+def _numbers(plan: StatePlan, stage: int, parts: str) -> int:
+    key = key_of(parts)
+    return plan.numbers(stage, parts) if key is None else sample_numbers(pieces(plan, stage, key))
 
 
 def gradient_numbers(config: ComputeConfig) -> tuple[int, ...]:

@@ -25,8 +25,10 @@ from ftnode.models.llama import dtype_of
 from ftnode.models.low_copy import PRODUCTS, copied_numbers
 from ftnode.models.muon import scratch_bytes
 from ftnode.models.optimiser import OptimiserConfig
+from ftnode.models.retrace import Sampled
 from ftnode.models.stage import BEFORE, SavedKey, Stage, StageVersion, Unread
 from ftnode.models.state_plan import rule_of
+from ftnode.models.state_sample import pieces, sample_numbers
 from ftnode.models.tensors import digest
 from ftnode.node.compute.config import ComputeConfig
 from ftnode.node.compute.exports import Exports, state_of
@@ -100,6 +102,8 @@ class TorchStages:
         self._group = GroupGradients(gradients, self._pinned(gradients), self.optimiser)
         self._exports = Exports(self._stages, config.chunk_numbers)
         self._snapshots = SnapshotCopies(self._pinned(snapshots))
+        self._samples: dict[bool, tuple[int, Tensor]] = {}
+        """After a step or before it: the key, and the numbers that have come."""
 
     def out_of_memory(self, error: Exception) -> bool:
         return out_of_memory(error)
@@ -255,18 +259,19 @@ class TorchStages:
     def recount(
         self, stage: int, step: int, attempt: PlainAttempt, microbatch: int, visit: int, of: list[Any],
         input: int | None, gradient: int | None, onward: Sequence[int] = (), passed_on: int | None = None,
-        handed_back: int | None = None, lent: int | None = None, copy: PlainVersion | None = None,
+        handed_back: int | None = None, lent: int | None = None, copy: PlainVersion | None = None, key: int = -1,
     ) -> Answer:  # fmt: skip
         """Visits of another holder of these stages, forward and backward, apart from our own. `value`: how far what it
         passed on and handed back is from what we make, at most; 0 where neither is here. `lent`: the visit is of this
         stage, on the weights that were lent of it when `stage` was made; 0 where these are not here, or do not fit.
-        `copy`: of `stage`, on the copy of that version that `copy_chunk` has brought, which is dropped then."""
+        `copy`: of `stage`, on the copy of that version that `copy_chunk` has brought, which is dropped then. `key`: what
+        it gives to the sample of this key is kept for `retrace`; -1: nothing is."""
         visits = Visits(
             step, _attempt(attempt), microbatch, visit, str(of), input, gradient, passed_on, handed_back
         )  # fmt: skip
         try:
             if copy is not None:
-                away = self.recounting.on_copy(stage, _version(copy), visits)
+                away = self.recounting.on_copy(stage, _version(copy), visits, key)
             elif lent is None:
                 away = self.recounting.again([self._held(each) for each in (stage, *onward)], visits)
             elif self.recounting.has_lent(stage, lent):
@@ -287,6 +292,33 @@ class TorchStages:
         into = weights[index * self.config.chunk_numbers :][: self.config.chunk_numbers]
         into.copy_(self._chunk(stage, slot, length, encoding, into.numel(), weights.dtype))
         return {}
+
+    def sample_chunk(self, stage: int, key: int, after: bool, index: int, slot: int, length: int) -> Answer:
+        """Chunk `index` of a sample of a stage's state before a step or after it, one after the other from 0 on."""
+        if not index:
+            size = sample_numbers(pieces(self.config.state_plan, stage, key))
+            self._samples[after] = key, torch.zeros(size, dtype=dtype_of(self.model))
+        of, flat = self._samples.get(after, (-1, torch.empty(0)))
+        if of != key:
+            raise Misuse(f"chunk {index} of a sample that has not begun", stage)
+        into = flat[index * self.config.chunk_numbers :][: self.config.chunk_numbers]
+        into.copy_(self._chunk(stage, slot, length, "raw", into.numel(), flat.dtype))
+        return {}
+
+    def retrace(
+        self, stage: int, version: PlainVersion, key: int, updates: Sequence[int], rate_factors: Sequence[float]
+    ) -> Answer:
+        """`value`: how far what went into the step on the weights of `version` is from what the visits give that were
+        done again on their copy (models/retrace.py); 0 where none was. `updates`, `rate_factors`: of the samples that
+        `sample_chunk` has brought, before the step and after it; they are dropped then."""
+        samples = [
+            Sampled(self._samples.pop(after, (-1, torch.empty(0)))[1], count, factor)
+            for after, count, factor in zip((False, True), updates, rate_factors)
+        ]
+        size = sample_numbers(pieces(self.config.state_plan, stage, key))
+        if any(sample.flat.numel() != size for sample in samples):
+            raise Misuse("a sample that has not come", stage)
+        return self._done(value=self.recounting.retrace(stage, _version(version), key, samples))
 
     def weigh(
         self, stage: int, step: int, attempt: PlainAttempt, of: list[Any], key: int,

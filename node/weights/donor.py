@@ -23,7 +23,15 @@ from ftnode.node.weights.copies import Copy, CopyStore, copy_digest
 from ftnode.node.weights.known_snapshots import KnownSnapshots
 from ftnode.node.weights.lent_dump import LentDump
 from ftnode.node.weights.reading import CopyReading, Reading, StageReading, begin_reading, closing
-from ftnode.protocol.wire.frames import Refusal, StateChunk, StateHeader, StateRequest, history_pieces, read_transfer
+from ftnode.protocol.wire.frames import (
+    PARTS,
+    Refusal,
+    StateChunk,
+    StateHeader,
+    StateRequest,
+    history_pieces,
+    read_transfer,
+)
 from ftnode.protocol.words.errors import PeerError
 from ftnode.protocol.words.messages import Commit
 from ftnode.protocol.words.types import LentCopy, Version
@@ -50,7 +58,7 @@ class Exported:
     step: int
     commit: str
     purpose: str
-    """install; keep: it will keep a copy; copy: what it gets is the copy that we keep."""
+    """install; keep: it will keep a copy; copy: what it gets is the copy that we keep; sample: it tries how we train."""
     to: str
     norm_squared: float
     digest: str
@@ -268,7 +276,7 @@ class StateDonor:
         for index in range(header.chunks):
             chunk = await reading.chunk(index)
             hashes.append(chunk.hash)
-            if request.freeze and len(hashes) == header.chunks:
+            if request.freeze and request.parts in PARTS and len(hashes) == header.chunks:
                 digest = copy_digest(request.stage, request.parts, header, hashes)
                 self._on_lent(LentCopy(request.stage, to, header.version, digest))
             try:
@@ -296,6 +304,7 @@ class StateDonor:
         self._dump_folder = None
 
     def _record(self, request: StateRequest, to: str, header: StateHeader, dump: str) -> None:
-        purpose = "copy" if request.copy else "keep" if request.freeze else "install"
+        kept = "keep" if request.parts in PARTS else "sample"
+        purpose = "copy" if request.copy else kept if request.freeze else "install"
         version, norm, digest = header.version, header.norm_squared, header.digest
         self._on_export(Exported(request.stage, version.step, version.commit, purpose, to, norm, digest, dump))

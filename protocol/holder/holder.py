@@ -30,7 +30,17 @@ from ftnode.protocol.step.early_tensors import EarlyTensors
 from ftnode.protocol.step.line_pace import LinePace
 from ftnode.protocol.step.patience import most_tasks
 from ftnode.protocol.step.task_order import LiveActivations, Pace
-from ftnode.protocol.words.effects import Discard, Effect, Forget, PublishView, Recount, Release, RestartCompute
+from ftnode.protocol.words.effects import (
+    Discard,
+    Effect,
+    Forget,
+    PublishView,
+    Recount,
+    Release,
+    RestartCompute,
+    Retrace,
+    Sample,
+)
 from ftnode.protocol.words.events import ComputeReady, Done, Installed, InstallFailed, Kept, StageLost, SumOwed
 from ftnode.protocol.words.messages import (
     NOT_LENT,
@@ -537,8 +547,13 @@ class Holder:
         return self.work.on_stored(sender, stored, s.now) if self.work is not None else []
 
     def on_done(self, s: Situation, done: Done) -> Outcome:
-        if isinstance(done.task, Recount) and done.task.copy is not None:
-            out = self.copy_trials.on_done(s, done)
+        if isinstance(done.task, Sample):
+            self.copy_trials.on_sample(done)
+            return self.copy_trials.go_on(s, self.work, self.copies)
+        of_copy = isinstance(done.task, Recount) and done.task.copy is not None
+        if of_copy or isinstance(done.task, Retrace):
+            judges = self.copy_trials.on_done if of_copy else self.copy_trials.on_retraced
+            out = judges(s, done)
             self._say_what_is_refuted(s, out)
             return out.extended(self.copy_trials.go_on(s, self.work, self.copies))
         self._task_since = s.now

@@ -6,14 +6,18 @@ tensors of some of its visits, as their makers signed them. When the copy is who
 the visits are done again on it, some steps later where the line is thin.
 
     copy of the base → some visits of that step → tensors of those beside → the copy is whole → Recount of each
+
+What these visits give to the gradient then tells how the holder trained the stage in that step (step_trace.py).
 """
 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from ftnode.protocol.recovery.copies import OwnCopies, every
+from ftnode.protocol.recovery.step_trace import StepTrace, enough, grown, spoken
 from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.step.attempt import StepWork
 from ftnode.protocol.step.check import TRIAL_BLOCKS, Check, Lot
@@ -21,9 +25,9 @@ from ftnode.protocol.step.doubts import Doubts
 from ftnode.protocol.step.routes import route_of, stages_beside
 from ftnode.protocol.step.tensor_holds import Holds
 from ftnode.protocol.wire.admission import REASON_MAX
-from ftnode.protocol.words.effects import Backward, Compute, Recount, Release
+from ftnode.protocol.words.effects import Backward, Compute, Recount, Release, Retrace, Sample
 from ftnode.protocol.words.events import Done
-from ftnode.protocol.words.messages import Begin, Boundary, SealedTensor, WasGiven
+from ftnode.protocol.words.messages import Begin, Boundary, Donor, SealedTensor, WasGiven
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import HEAD, Handle, Peer, Version, spoken_stage
 from ftnode.protocol.words.view import View
@@ -34,7 +38,7 @@ rounds as well (docs/reference/liars.md has figures)."""
 
 
 class Refuted(NamedTuple):
-    """What a holder passed on is not what its visits give."""
+    """What a holder passed on is not what its visits give, or its step not what they give to the gradient."""
 
     stage: int
     holder: Peer
@@ -45,8 +49,11 @@ class Refuted(NamedTuple):
 class _Trial:
     """Of one copy."""
 
-    def __init__(self, me: Peer, lot: Lot, version: Version, view: View, begin: Begin, settings: Settings) -> None:
+    def __init__(
+        self, me: Peer, lot: Lot, version: Version, view: View, begin: Begin, settings: Settings, trace: StepTrace
+    ) -> None:  # fmt: skip
         self.stage, self.of, self.version = lot.learnt[0], lot.of, version
+        self.trace = trace
         self.holds = Holds()
         self.check = Check(me, lot, view, begin, settings, self.holds)
         self.collects = True
@@ -56,11 +63,14 @@ class _Trial:
         self.chosen = 0
         self.due: deque[Recount] = deque()
         """Of which all is here."""
-        self.running: Recount | None = None
+        self.done_again = 0
+        """Visits, and what the holder passed on is what they give."""
+        self.running: Recount | Retrace | None = None
 
     @property
     def over(self) -> bool:
-        return not (self.collects or self.due or self.running)
+        traces = self.done_again and self.trace.goes_on
+        return not (self.collects or self.due or self.running or traces)
 
 
 class CopyTrials:
@@ -70,6 +80,8 @@ class CopyTrials:
         self._trial: _Trial | None = None
         self._drawn: dict[int, Version] = {}
         """Stage → the copy of which it was drawn last whether it is tried."""
+        self._against: dict[tuple[int, Peer], float] = {}
+        """What speaks against the training of stages' only holders; nothing where they are not here."""
         self.refuted: Refuted | None = None
         """What the leader is told until the stage has others, or another copy is tried."""
 
@@ -83,6 +95,8 @@ class CopyTrials:
         """Another attempt: of what was made in the one before nobody shows anything any more."""
         out, view = Outcome(), s.view
         self._collects_no_more(out)
+        if self._trial is not None and (sample := self._trial.trace.on_begin(begin)) is not None:
+            out.append(Compute(sample))
         self._let_go(s, out, copies)
         here = view is not None and s.member and begin.attempt.view == view.number
         tries = here and begin.training and not begin.skip and s.settings.checks
@@ -95,12 +109,15 @@ class CopyTrials:
             self._drawn[stage] = begin.base
             if of is None:
                 continue
-            doubted = doubts.choose(begin.step, [of], s.chance) is not None
+            doubted = doubts.choose(begin.step, [of], s.chance) is not None or self._against.get((stage, of), 0.0) > 0
             if doubted or s.chance.random() < _chance(stage, s.settings):
                 lot = Lot(of, 0.0, s.chance.getrandbits(32), (stage,), copy=begin.base)
-                trial = _Trial(s.me, lot, begin.base, view, begin, s.settings)
+                donor = Donor(stage, of, s.contacts.get(of, ()))
+                trace = StepTrace(donor, begin.base, begin.attempt, s.chance.getrandbits(32))
+                trial = _Trial(s.me, lot, begin.base, view, begin, s.settings, trace)
                 if trial.check.stages:
                     self._trial, self.refuted = trial, None
+                    out.append(Compute(trace.begin()))
                     break
         return out
 
@@ -109,6 +126,7 @@ class CopyTrials:
         out = Outcome()
         self._collects_no_more(out)
         self._let_go(s, out, copies)
+        self._against = {whose: found for whose, found in self._against.items() if _holds_alone(s, *whose)}
         if self.refuted is not None and not _holds_alone(s, self.refuted.stage, self.refuted.holder):
             self.refuted = None
         return out
@@ -150,7 +168,7 @@ class CopyTrials:
         assert trial is not None
         for task in trial.check.show(boundary, handle):
             assert isinstance(task, Recount)
-            trial.due.append(task)
+            trial.due.append(replace(task, key=trial.trace.key))
             question = trial.check.asking_whether_given(task)
             out.extend([question] if question is not None else [])
         return out
@@ -174,11 +192,36 @@ class CopyTrials:
         out, trial = Outcome(), self._trial
         self._let_go(s, out, copies)
         idle = work is None or not (work.busy or work.can_advance)
-        if trial is None or trial is not self._trial or trial.running is not None or not trial.due or not idle:
+        if trial is None or trial is not self._trial or trial.running is not None or not idle:
             return out
-        if copies.has(trial.stage, trial.version):
+        if not trial.due and not trial.collects and trial.done_again:
+            trial.running = trial.trace.due()
+        elif trial.due and copies.has(trial.stage, trial.version):
             trial.running = trial.due.popleft()
+        if trial.running is not None:
             out.append(Compute(trial.running))
+        return out
+
+    def on_sample(self, done: Done) -> None:
+        """Of the holder's state, or why there is none."""
+        trial, task = self._trial, done.task
+        if trial is not None and isinstance(task, Sample) and task.donor.peer == trial.of:
+            trial.trace.on_sample(task, done.fault)
+
+    def on_retraced(self, s: Situation, done: Done) -> Outcome:
+        """It is known how the holder trained its stage in the step."""
+        out, trial, task = Outcome(), self._trial, done.task
+        if trial is None or not isinstance(task, Retrace) or task != trial.running:
+            return out
+        if not done.fault and done.value:
+            whose = trial.stage, trial.of
+            before = self._against.get(whose, 0.0)
+            now = grown(before, done.value, trial.done_again, s.settings.microbatches)
+            self._against[whose] = now
+            if enough(now, done.value):
+                reason = f"it does not train with what its microbatches give: in step {task.step} {spoken(done.value)}"
+                self._refute(out, trial, reason, done.value, task.step)
+        self._end(out)
         return out
 
     def on_done(self, s: Situation, done: Done) -> Outcome:
@@ -189,14 +232,18 @@ class CopyTrials:
         trial.running = None
         self._release(out, trial.check.done(task, s.now))
         if not done.fault and done.value <= COPIES_ROUND * s.settings.tensor_tolerance:
+            trial.done_again += 1
             return out
         away = done.fault or f"{done.value:.2g} of its size away from what its visit gives"
         reason = f"what it passed on of microbatch {task.microbatch} in step {task.step} is {away}, on the copy it lent"
-        self.refuted = Refuted(trial.stage, trial.of, reason[:REASON_MAX], 1.0 if done.fault else done.value)
-        out.note("doubt", f"{trial.of}, the only holder of {spoken_stage(trial.stage)}: {reason}", peer=trial.of.id,
-                 stage=str(trial.stage), step=str(task.step))  # fmt: skip
+        self._refute(out, trial, reason, 1.0 if done.fault else done.value, task.step)
         self._end(out)
         return out
+
+    def _refute(self, out: Outcome, trial: _Trial, reason: str, distance: float, step: int) -> None:
+        self.refuted = Refuted(trial.stage, trial.of, reason[:REASON_MAX], distance)
+        out.note("doubt", f"{trial.of}, the only holder of {spoken_stage(trial.stage)}: {reason}", peer=trial.of.id,
+                 stage=str(trial.stage), step=str(step))  # fmt: skip
 
     # -- its end
 

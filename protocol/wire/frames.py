@@ -11,6 +11,7 @@ whose length is what the header's kind demands. Bytes from strangers raise PeerE
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -44,6 +45,8 @@ PROBE_LANE: Final = "probe"
 LANES: Final = (CONTROL_LANE, TENSOR_LANE, PROBE_LANE)
 
 PARTS: Final = ("weights", "all")
+SAMPLE: Final = re.compile(r"sample-(0|[1-9][0-9]{0,9})")
+"""Parts that are a few numbers of all, by a key below 2^32 (models/state_sample.py)."""
 ENCODINGS: Final = ("raw", "bfloat16", "int8")
 DIGEST_TEXT_MAX: Final = 64
 RATE_FACTOR_MAX: Final = 100.0
@@ -83,7 +86,8 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class StateRequest:
-    """Lend me the state of `stage` as of commit `commit` of step `step`. `parts`: weights, or all (optimiser too)."""
+    """Lend me the state of `stage` as of commit `commit` of step `step`. `parts`: weights, all (optimiser too), or a
+    sample of all, which is frozen."""
 
     run: str
     stage: int
@@ -213,7 +217,8 @@ def read_transfer(header: bytes | bytearray, payload_bytes: int, chunk_bytes_max
 
 def _is_proper(request: StateRequest) -> bool:
     raw = request.encoding == "raw" or (request.freeze and request.parts == "weights")
-    known = request.parts in PARTS and request.encoding in ENCODINGS
+    sample = SAMPLE.fullmatch(request.parts) is not None
+    known = (request.parts in PARTS or (sample and request.freeze)) and request.encoding in ENCODINGS
     return known and raw and not (request.freeze and request.copy) and request.since >= -1
 
 

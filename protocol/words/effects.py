@@ -125,6 +125,8 @@ class Recount:
     judged: bool = False
     """For our leader (rule 50), so apart from what a check of our own may have done again of it."""
     copy: Version | None = field(default=None, repr=False)
+    key: int = field(default=-1, repr=False)
+    """On a copy: of what it gives to the gradient the sample of this key is kept, for Retrace. -1: nothing is."""
 
     @property
     def stages(self) -> tuple[int, ...]:
@@ -134,6 +136,58 @@ class Recount:
     def visits(self) -> range:
         """That of each of `stages`."""
         return range(self.visit, self.visit + 1 + len(self.onward))
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Fetch some numbers of the state that the donor's stage has at `version`, weights and moments: those of the key
+    (models/state_sample.py). Done's `fault` says why there are none."""
+
+    donor: Donor
+    version: Version
+    key: int
+
+    @property
+    def stage(self) -> int:
+        return self.donor.stage
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        return (self.donor.stage,)
+
+    @property
+    def step(self) -> int:
+        """Which made these weights."""
+        return self.version.step
+
+    @property
+    def attempt(self) -> Attempt:
+        return self.version.attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Retrace:
+    """Compare what went into the step between two samples of a stage, `before` and `after` it, with what the visits
+    gave that were done again on the copy of `before`. Done's `value` is 1 less the cosine of both; more than 2, where
+    the step does not follow from what went into it; 0 where there is nothing to compare. Comes after both Samples, and
+    the Recounts."""
+
+    stage: int
+    before: Version
+    after: Version
+    key: int
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        return (self.stage,)
+
+    @property
+    def step(self) -> int:
+        return self.after.step
+
+    @property
+    def attempt(self) -> Attempt:
+        return self.after.attempt
 
 
 NOT_SHOWN: Final = "not shown"
@@ -166,7 +220,10 @@ class Weigh:
         return (self.stage,)
 
 
-Task = Forward | Backward | Reduce | Recount | Weigh
+StepTask = Forward | Backward | Reduce | Recount | Weigh
+TrialTask = Sample | Retrace
+"""Of a stage that is none of ours (rule 53)."""
+Task = StepTask | TrialTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,4 +458,4 @@ EFFECTS: Final[dict[str, type]] = {
         AskOrder, Stop,
     )
 }  # fmt: skip
-TASKS: Final[dict[str, type]] = {kind.__name__: kind for kind in (Forward, Backward, Reduce, Recount, Weigh)}
+TASKS: Final[dict[str, type]] = {kind.__name__: kind for kind in (Forward, Backward, Reduce, Recount, Weigh, Sample, Retrace)}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
-from ftnode.protocol.words.effects import Apply, Backward, Forward, Recount, Reduce, Task
+from ftnode.protocol.words.effects import Apply, Backward, Forward, Recount, Reduce, Retrace, Sample, Task
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Attempt, Handle, Peer, Version
 from tests.sim.checks import Ledger, Violation
@@ -46,6 +46,7 @@ class Reduction(NamedTuple):
     chain: int
     commit: str
     finite: bool
+    parts: dict[tuple[int, int], int]
 
 
 Gradients = dict[tuple[int, int], int]
@@ -121,6 +122,11 @@ def as_made(made: Tensor) -> Tensor:
     return made
 
 
+def as_accumulated(gradients: dict[tuple[int, int], int]) -> dict[tuple[int, int], int]:
+    """What an honest process trains with."""
+    return gradients
+
+
 def usual_score() -> float:
     """Nats per token."""
     return 3.0
@@ -131,7 +137,7 @@ class Compute:
 
     __slots__ = ("accumulated", "begun_in", "ledger", "lent", "lent_falsely", "lies", "lineage", "made_of_lies",
                  "microbatches", "owner", "poisons", "recounted", "reduced", "saved", "score", "stages", "swap",
-                 "watched", "weights")  # fmt: skip
+                 "trained_with", "trains", "tried", "watched", "weights")  # fmt: skip
 
     def __init__(self, owner: str, settings: Settings, ledger: Ledger, poisons: list[Poison]) -> None:
         self.owner = owner
@@ -143,6 +149,8 @@ class Compute:
         self.poisons = poisons
         self.lies: Callable[[Tensor], Tensor] = as_made
         """What it passes on instead of what its visits give."""
+        self.trains: Callable[[Gradients], Gradients] = as_accumulated
+        """What it trains a stage with that it holds alone, instead of what its visits gave."""
         self.score: Callable[[], float] = usual_score
         """Of a validation."""
         self.lineage = ""
@@ -165,6 +173,10 @@ class Compute:
         self.reduced: dict[int, Reduction] = {}
         self.recounted: dict[tuple[Peer, int, Attempt], Gradients] = {}
         """What others did of a stage in an attempt, done again."""
+        self.tried: dict[tuple[int, Version], Gradients] = {}
+        """What visits gave that were done again on a copy of a stage, of that version; of one copy at a time."""
+        self.trained_with: dict[int, Gradients] = {}
+        """What the last sum of a stage was made of that it was trained with."""
 
     def full_set(self, stage: int, attempt: Attempt) -> set[tuple[int, int]]:
         """M x visits of a stage: exactly what its reduced gradient must cover."""
@@ -189,7 +201,8 @@ class Compute:
 
     def perform(self, task: Task, tensors: dict[Handle, Tensor]) -> Result:
         if type(task) is Reduce:
-            return self.reduce(task, *self.contribution(task, -1))
+            parts, commit = self.contribution(task, -1)
+            return self.reduce(task, self.trains(parts), commit)
         if type(task) is Recount:
             return self._recount(task, tensors)
         assert isinstance(task, Forward | Backward)
@@ -317,7 +330,7 @@ class Compute:
             upstream = self._input(task.gradient, tensors, task, want).chain
         for stage, (_, history), visit, made_of in reversed([*zip(task.stages, weights, task.visits, inputs)]):
             upstream = hash((upstream, made_of, history, visit))
-            self.recounted.setdefault((task.of, stage, attempt), {})[microbatch, visit] = upstream
+            self._note_recount(task, stage, visit, upstream)
         away = 0.0
         for handle, gradient, visit, right in (
             (task.passed_on, False, last, chain), (task.handed_back, True, task.visit, upstream),
@@ -326,6 +339,13 @@ class Compute:
                 want = Tensor(gradient, step, attempt, microbatch, visit, commit, 0)
                 away = max(away, float(self._input(handle, tensors, task, want).chain != right))
         return NOTHING._replace(value=away)
+
+    def _note_recount(self, task: Recount, stage: int, visit: int, chain: int) -> None:
+        if task.copy is None:
+            self.recounted.setdefault((task.of, stage, task.attempt), {})[task.microbatch, visit] = chain
+            return
+        name = stage, task.copy
+        self.tried = {name: self.tried.get(name, {}) | {(task.microbatch, visit): chain}}
 
     def contribution(self, task: Reduce, count: int) -> tuple[Gradients, str]:
         """What was accumulated here for a reduction, `count` visits (-1: any), and on which commit."""
@@ -348,7 +368,7 @@ class Compute:
             )
         chain = hash(tuple(sorted(parts.items())))
         finite = not (self.poisons and self._poisoned(task.step, -1, task.stage, True))
-        self.reduced[task.stage] = Reduction(task.attempt, task.step, chain, commit, finite)
+        self.reduced[task.stage] = Reduction(task.attempt, task.step, chain, commit, finite, parts)
         if not finite:
             return Result(None, 0.0, 0, "", "the gradient norm is not finite")
         order = zlib.crc32(repr(task.group).encode())  # real sums differ in their last bits when a group adds otherwise
@@ -378,6 +398,7 @@ class Compute:
             if not reduction.finite:
                 raise Violation("I7", f"{self.owner} applies a gradient that is not finite: {effect}")
             history = hash((history, reduction.chain))
+            self.trained_with[stage] = reduction.parts
         if stage in self.made_of_lies and not effect.skipped:
             raise Violation("I4", f"{self.owner} goes on with stage {stage}, which is made of what nobody works with")
         for lent, had in self.lent.get(stage, {}).items():
@@ -408,7 +429,7 @@ class Compute:
 
 def needed(task: Task) -> tuple[int, ...]:
     """The stages of ours without which nothing comes of it."""
-    if type(task) is Recount and task.copy is not None:
+    if type(task) in (Sample, Retrace) or (type(task) is Recount and task.copy is not None):
         return ()
     return (task.rebuilt,) if type(task) is Recount and task.rebuilt >= 0 else task.stages
 

@@ -11,9 +11,10 @@ from typing import Any, Final
 import pytest
 
 from ftnode.protocol.holder.holder import Holder
-from ftnode.protocol.recovery import copy_trials
+from ftnode.protocol.recovery import copy_trials, step_trace
 from ftnode.protocol.recovery.copies import keepers
 from ftnode.protocol.recovery.copy_trials import CopyTrials, Refuted
+from ftnode.protocol.recovery.step_trace import StepTrace
 from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.step.check import Check
 from ftnode.protocol.step.showing import Showing
@@ -27,7 +28,7 @@ from tests.sim.host import Host
 from tests.sim.liars import grown, lost, view_of
 from tests.sim.planted import patched
 from tests.sim.rebuild import Rebuilding
-from tests.sim.test_checks import passes_on
+from tests.sim.test_checks import passes_on, turned
 from tests.sim.test_duty import LONG
 from tests.sim.test_signed_tensors import another
 from tests.sim.world import World
@@ -157,6 +158,62 @@ def test_who_gave_the_holder_another_tensor_than_it_shows_is_convicted(seed: int
     assert str(before.peer) in lost(world) and str(honest.peer) not in lost(world), [*world.notes][-20:]
 
 
+def trains_otherwise(world: World, host: Host) -> None:
+    """It passes on what its visits give, and trains with something else."""
+    host.compute.trains, world.liars = turned, True
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_who_trains_with_something_else_goes(seed: int) -> None:
+    world = world_of(seed)
+    liar = holder(world)
+    trains_otherwise(world, liar)
+    before = world.ledger.top_commit()
+    world.run(world.now + 3 * SECONDS, lambda: str(liar.peer) in lost(world))
+    assert lost(world) == [str(liar.peer)], [*world.notes][-20:]
+    assert world.ledger.top_commit() - before <= 12 * SETTINGS.shadow_every
+    world.run(world.now + SECONDS)
+    assert lost(world) == [str(liar.peer)], [*world.notes][-20:]
+
+
+def test_who_makes_another_update_of_its_gradient_goes_at_once() -> None:
+    world = world_of(1)
+    liar = holder(world)
+
+    class Told(dict[int, dict[tuple[int, int], int]]):
+        def __setitem__(self, stage: int, parts: dict[tuple[int, int], int]) -> None:
+            super().__setitem__(stage, turned(parts))
+
+    liar.compute.trained_with, world.liars = Told(), True
+    before = world.ledger.top_commit()
+    world.run(world.now + SECONDS, lambda: str(liar.peer) in lost(world))
+    assert lost(world) == [str(liar.peer)], [*world.notes][-20:]
+    assert world.ledger.top_commit() - before <= 3 * SETTINGS.shadow_every
+
+
+@contextmanager
+def retraced() -> Iterator[list[float]]:
+    """What came of each step that was looked at."""
+    values: list[float] = []
+    judged = CopyTrials.on_retraced
+
+    def on_retraced(self: CopyTrials, s: Situation, done: Done) -> Outcome:
+        values.append(done.value)
+        return judged(self, s, done)
+
+    with patched((CopyTrials, "on_retraced", on_retraced)):
+        yield values
+
+
+@pytest.mark.parametrize("seconds", [0.05, 5.0])
+def test_also_of_a_copy_that_takes_several_steps_it_is_seen_how_the_step_was_trained(seconds: float) -> None:
+    world = world_of(1)
+    world.rebuilding.copy_seconds = seconds
+    with retraced() as values:
+        world.run(world.now + SECONDS)
+    assert len(values) > 5 and {*values} == {0.0} and not lost(world), (values, lost(world))
+
+
 def says_so(self: CopyTrials, s: Situation, begin: Begin, *given: object) -> Outcome:
     """It says that whoever it keeps a copy of lies."""
     for stage, keeper in begin.keepers:
@@ -211,3 +268,21 @@ def test_where_the_holder_is_not_asked_what_it_was_given_it_goes_for_anothers_li
     with patched((Check, "asking_whether_given", lambda self, task: None)):
         world.run(world.now + SECONDS, lambda: bool(lost(world)))
     assert lost(world)[0] != str(liar.peer)
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        pytest.param((StepTrace, "on_begin", lambda self, begin: None), id="no second sample"),
+        pytest.param((StepTrace, "due", lambda self: None), id="nothing is compared"),
+        pytest.param((step_trace, "EVIDENCE_MAX", 1000.0), id="nothing is enough"),
+        pytest.param((step_trace, "SHARE_EXPECTED", 0.0), id="nothing speaks against anybody"),
+    ],
+)  # fmt: skip
+def test_without_a_part_of_it_who_trains_with_something_else_stays(bug: tuple[Any, str, Any]) -> None:
+    with patched(bug):
+        world = world_of(1)
+        liar = holder(world)
+        trains_otherwise(world, liar)
+        world.run(world.now + 2 * SECONDS, lambda: str(liar.peer) in lost(world))
+    assert not lost(world)

@@ -44,6 +44,7 @@ from tests.sim.host import Host
 from tests.sim.network import Link, Network
 from tests.sim.rebuild import Rebuilding
 from tests.sim.reduction import Reductions
+from tests.sim.samples import Samples
 from tests.sim.seals import WorldSeals
 
 SPINS_MAX = 50
@@ -69,6 +70,7 @@ class World:
         self.directory = DirectoryService(self, miss)
         self.rebuilding = Rebuilding(self)
         self.reductions = Reductions(self)
+        self.samples = Samples(self)
         self.disks = Disks(self)
         self.poisons: list[Poison] = []
         self.forward_seconds = 0.02
@@ -337,7 +339,11 @@ class World:
         if type(effect.task) is fx.Reduce and effect.task.group:
             self.reductions.start(host, effect.task)
             return
-        if type(effect.task) is fx.Recount and effect.task.copy is not None:
+        if type(effect.task) is fx.Sample:
+            self.samples.start(host, effect.task)
+        elif type(effect.task) is fx.Retrace:
+            self.samples.retrace(host, effect.task)
+        elif type(effect.task) is fx.Recount and effect.task.copy is not None:
             copy = host.copy_of(effect.task.stage, effect.task.copy)
             self.answer(host, effect.task, host.compute.try_copy(effect.task, host.tensors, copy))
         elif type(effect.task) is fx.Weigh:
