@@ -55,7 +55,8 @@ def retrace(
 
     Whether matrices that Muon updates follow from their momentum is not seen, as that takes all of a matrix.
     """
-    if after.updates != before.updates + 1 or after.rate_factor != before.rate_factor:
+    sound = bool(torch.isfinite(before.flat).all() and torch.isfinite(after.flat).all())
+    if not sound or after.updates != before.updates + 1 or after.rate_factor != before.rate_factor:
         return ANOTHER_UPDATE
     turn, at, place = Turn(step, after.updates, after.rate_factor), 0, 0
     gradients, off, moved = list[Tensor](), _Sum(), _Sum()
@@ -77,11 +78,11 @@ def retrace(
             off.add(new[0] - made[0])
             moved.add(made[0] - old[0])
             moved.add(made[0] * ROUNDED)
-            if float((new[2] - made[2]).norm()) > UPDATE_AWAY_MAX * float(made[2].norm()):
+            if not float((new[2] - made[2]).norm()) <= UPDATE_AWAY_MAX * float(made[2].norm()):
                 return ANOTHER_UPDATE
         at, place = at + count * rows, place + count
-    if off.norm > UPDATE_AWAY_MAX * moved.norm or apart.norm > COPY_AWAY_MAX * stood.norm:
-        return ANOTHER_UPDATE
+    if not (off.norm <= UPDATE_AWAY_MAX * moved.norm and apart.norm <= COPY_AWAY_MAX * stood.norm):
+        return ANOTHER_UPDATE  # also where a moment is negative, which has no root
     went_in = torch.cat(gradients)
     return 1.0 - float(torch.nn.functional.cosine_similarity(went_in.double(), part.double(), dim=0, eps=1e-300))
 

@@ -66,7 +66,8 @@ ALONE: Final = ("gradients-times1000", "gradients-turned", "gradients-noise", "g
 """What a stage's only holder does."""
 ALONE_WITH_ROOM: Final = ("gradients-turned", "activations-noise")
 """The same where somebody has room to hold the stage as well."""
-ALONE_WITH_SHADOW: Final = ("activations-noise", "activations-turned")
+ALONE_WITH_SHADOW: Final = ("activations-noise", "activations-turned", "gradients-turned", "gradients-noise",
+                            "gradients-nothing")  # fmt: skip
 """The same where somebody keeps a copy of the stage."""
 WHERE: Final = {ONE_EACH: ("", ""), WITH_STANDBY: ("-with-standby", ", where somebody stands by"),
                 WITH_ROOM: ("-with-room", ", where a member has room"),
@@ -85,7 +86,10 @@ def _alone(told: str, layout: Layout) -> Kind:
     what, _, lie = told.rpartition("-")
     name, where = WHERE[layout]
     return Kind(
-        f"only-holder{name}-{told}", f"{what} {NUMBERS[lie]}, of a stage's only holder{where}", told=told, layout=layout
+        f"only-holder{name}-{what}-{NAMES.get(lie, lie)}",
+        f"{what} {NUMBERS[lie]}, of a stage's only holder{where}",
+        told=told,
+        layout=layout,
     )
 
 

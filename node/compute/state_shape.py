@@ -18,8 +18,8 @@ from ftnode.node.snapshots.state_digest import WholeHash
 
 @dataclass(frozen=True, slots=True)
 class StateShape:
-    """`numbers(stage, parts)`: how many numbers of `number_bytes` a stage's weights are, or its optimiser's, or all, or a
-    sample of these."""
+    """`numbers(stage, parts)`: how many numbers of `number_bytes` a stage's weights are, or its optimiser's, or all, or
+    a sample of these."""
 
     numbers: Callable[[int, str], int]
     chunk_bytes: int

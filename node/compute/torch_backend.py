@@ -264,8 +264,8 @@ class TorchStages:
         """Visits of another holder of these stages, forward and backward, apart from our own. `value`: how far what it
         passed on and handed back is from what we make, at most; 0 where neither is here. `lent`: the visit is of this
         stage, on the weights that were lent of it when `stage` was made; 0 where these are not here, or do not fit.
-        `copy`: of `stage`, on the copy of that version that `copy_chunk` has brought, which is dropped then. `key`: what
-        it gives to the sample of this key is kept for `retrace`; -1: nothing is."""
+        `copy`: of `stage`, on the copy of that version that `copy_chunk` has brought, which is dropped then. `key`:
+        what it gives to the sample of this key is kept for `retrace`; -1: nothing is."""
         visits = Visits(
             step, _attempt(attempt), microbatch, visit, str(of), input, gradient, passed_on, handed_back
         )  # fmt: skip

@@ -1,24 +1,28 @@
-"""Visits that are done again on a copy that this node keeps (a Recount with `copy`).
+"""Visits that are done again on a copy that this node keeps (a Recount with `copy`), and samples of how it is trained.
 
 The weights lie in the node's memory, so they go to compute first, chunk by chunk, while the step's own tasks go on.
+Samples are fetched from the stage's holder (Sample), lie here until both are wanted (Retrace), and go the same way.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import trio
 
+from ftnode.models.state_sample import parts_of
 from ftnode.node.compute.group import ComputeGroup
 from ftnode.node.driver.tasks import apart_of, number_in
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.node.ports import ComputeError
 from ftnode.node.weights.copies import Copy, CopyStore
+from ftnode.node.weights.copy_fetching import Fetched
 from ftnode.node.weights.reading import CopyReading, call_in_time, call_with_slot
-from ftnode.protocol.words.effects import Recount
-from ftnode.protocol.words.events import Done, Event
-from ftnode.protocol.words.types import Handle
+from ftnode.protocol.words.effects import Keep, Recount, Retrace, Sample, Task
+from ftnode.protocol.words.events import Done, Event, KeepFailed
+from ftnode.protocol.words.types import Handle, Version
 
 log = logging.getLogger(__name__)
 
@@ -32,9 +36,19 @@ class CopyTrials:
         self._arena, self._compute, self._copies, self._deliver = arena, compute, copies, deliver
         self.whole_models = True
         """Copies are all of a stage: nothing of the model is left as it is."""
+        self.fetch: Callable[[Keep], Awaitable[Fetched]] | None = None
+        """What fetches copies of others' states."""
+        self._samples: dict[Version, tuple[Sample, Copy]] = {}
+        """The last two, by what they are of."""
 
-    def start(self, task: Recount, nursery: trio.Nursery) -> None:
+    def start(self, task: Recount | Sample | Retrace, nursery: trio.Nursery) -> None:
         """Done follows: with value 0 where there is nothing to compare with."""
+        if isinstance(task, Sample):
+            nursery.start_soon(self._take_sample, task)
+            return
+        if isinstance(task, Retrace):
+            nursery.start_soon(self._retrace, task)
+            return
         handles = [each for each in (task.input, task.gradient, task.passed_on, task.handed_back) if each is not None]
         for handle in handles:
             self._arena.pin(handle)
@@ -51,7 +65,57 @@ class CopyTrials:
         finally:
             for handle in pinned:
                 self._arena.unpin(handle)
+        self._answer(task, value, fault)
+
+    async def _take_sample(self, task: Sample) -> None:
+        fault = "there is no use for it"
+        if self.fetch is not None and self.whole_models:
+            fetched = await self.fetch(Keep(task.donor, task.version, parts_of(task.key), "raw", -1))
+            fault = fetched.event.reason if isinstance(fetched.event, KeepFailed) else ""
+            if fetched.copy is not None:
+                others = {version: kept for version, kept in self._samples.items() if kept[0].key == task.key}
+                self._samples = {**others, task.version: (task, fetched.copy)}
+        self._answer(task, 0.0, fault)
+
+    async def _retrace(self, task: Retrace) -> None:
+        value, fault = 0.0, ""
+        samples = [self._samples.pop(version, None) for version in (task.before, task.after)]
+        lent = [
+            kept[1] for kept in samples if kept is not None and (kept[0].stage, kept[0].key) == (task.stage, task.key)
+        ]
+        try:
+            if len(lent) == len(samples):
+                value, fault = await self._compare(task, lent)
+        except (ComputeError, trio.TooSlowError) as error:
+            log.info("how stage %d was trained is not looked at: %s", task.stage, error)
+        self._answer(task, value, fault)
+
+    def _answer(self, task: Task, value: float, fault: str) -> None:
         self._deliver(Done(task, None, value, 0, "", fault))
+
+    async def _compare(self, task: Retrace, lent: list[Copy]) -> tuple[float, str]:
+        """Raises ComputeError; trio.TooSlowError without a slot."""
+        for after, copy in enumerate(lent):
+            await self._bring(copy, "sample_chunk", stage=task.stage, key=task.key, after=bool(after))
+        before = task.before
+        answer = await call_in_time(
+            self._compute, "retrace", stage=task.stage, version=[before.step, before.commit, list(before.attempt)],
+            key=task.key, updates=[copy.header.step_count for copy in lent],
+            rate_factors=[copy.header.rate_factor for copy in lent],
+        )  # fmt: skip
+        return number_in(answer, "value")
+
+    async def _bring(self, copy: Copy, op: str, **fields: Any) -> None:
+        """To compute, chunk by chunk. Raises as `_compare`."""
+        reading = CopyReading(self._arena, copy)
+        for index in range(len(copy.chunks)):
+            chunk = await reading.chunk(index)
+            try:
+                await call_with_slot(
+                    self._compute, op, index=index, slot=self._arena.slot(chunk.handle), length=chunk.length, **fields
+                )
+            finally:
+                self._arena.release(chunk.handle)
 
     def _copy_of(self, task: Recount) -> Copy | None:
         kept = (self._copies.fetched.get(task.stage), self._copies.held.get(task.stage))
@@ -60,16 +124,7 @@ class CopyTrials:
     async def _do_again(self, task: Recount, copy: Copy) -> tuple[float, str]:
         """How far what the holder passed on is from what its visit gives, or why it gives nothing. Raises ComputeError;
         trio.TooSlowError without a slot."""
-        reading = CopyReading(self._arena, copy)
-        for index in range(len(copy.chunks)):
-            chunk = await reading.chunk(index)
-            try:
-                await call_with_slot(
-                    self._compute, "copy_chunk", stage=task.stage, index=index, slot=self._arena.slot(chunk.handle),
-                    length=chunk.length, encoding=copy.header.encoding,
-                )  # fmt: skip
-            finally:
-                self._arena.release(chunk.handle)
+        await self._bring(copy, "copy_chunk", stage=task.stage, encoding=copy.header.encoding)
         assert task.copy is not None
         version = [task.copy.step, task.copy.commit, list(task.copy.attempt)]
         slots = {
@@ -81,6 +136,7 @@ class CopyTrials:
         }  # fmt: skip
         answer = await call_in_time(
             self._compute, "recount", stage=task.stage, step=task.step, attempt=list(task.attempt),
-            microbatch=task.microbatch, visit=task.visit, of=apart_of(task), copy=version, **slots,
+            microbatch=task.microbatch, visit=task.visit, of=apart_of(task), copy=version,
+            key=task.key, **slots,
         )  # fmt: skip
         return number_in(answer, "value")

@@ -103,6 +103,10 @@ class Driver:
         self._stopped = ""
         self._nursery: trio.Nursery | None = None
 
+    def fetch_copies_by(self, fetcher: CopyFetcher) -> None:
+        """Copies of others' stages, and samples of these."""
+        self.copy_fetcher, self.copy_trials.fetch = fetcher, fetcher.fetch
+
     # -- events
 
     def deliver(self, event: ev.Event) -> None:
@@ -289,7 +293,7 @@ class Driver:
                 self._stopped = reason
 
     def _compute(self, task: fx.Task) -> None:
-        if isinstance(task, fx.Recount) and task.copy is not None:
+        if isinstance(task, fx.TrialTask) or (isinstance(task, fx.Recount) and task.copy is not None):
             assert self._nursery is not None
             self.copy_trials.start(task, self._nursery)
         else:

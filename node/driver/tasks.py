@@ -19,7 +19,7 @@ from ftnode.node.machine.tensor_slots import Arena
 from ftnode.node.ports import REASON_TEXT_MAX, ComputeError
 from ftnode.node.reduction.exchange import Noted
 from ftnode.node.reduction.reductions import Reductions
-from ftnode.protocol.words.effects import NOT_SHOWN, Backward, Forward, Recount, Reduce, Task, Weigh
+from ftnode.protocol.words.effects import NOT_SHOWN, Backward, Forward, Recount, Reduce, StepTask, Weigh
 from ftnode.protocol.words.events import Done, Event, SumOwed
 from ftnode.protocol.words.types import HEAD, Attempt, Handle, PartSeen
 
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 class _Waiting:
     """A task on its way to compute. `used`: its inputs, pinned. `slots`: of its input and its gradient."""
 
-    task: Task
+    task: StepTask
     used: list[Handle]
     slots: list[int | None]
 
@@ -48,7 +48,7 @@ class TaskRunner:
         self._arena, self._compute, self._deliver, self._fail = arena, compute, deliver, fail
         self._waiting: deque[_Waiting] = deque()
         """Tasks that got no slot for their output. Bounded by COMPUTE_AHEAD, since the core gives no more."""
-        self.covered: dict[Task, list[list[int]]] = {}
+        self.covered: dict[StepTask, list[list[int]]] = {}
         """Per reduction, the visits that the compute process itself counted; taken by the trace."""
         self.reductions: Reductions | None = None
         """Of groups."""
@@ -60,7 +60,7 @@ class TaskRunner:
             self.reductions.discard(keep)
         self._compute.post("discard", self.check, keep=list(keep) if keep is not None else None)
 
-    def start(self, task: Task) -> None:
+    def start(self, task: StepTask) -> None:
         """Give a task to compute; Done follows. One whose output finds no slot waits for it, and the next behind it."""
         inputs: tuple[Handle | None, ...] = ()
         if not isinstance(task, Reduce | Weigh):
@@ -212,7 +212,7 @@ class TaskRunner:
             key=given[0].sketch.key, parts=[[list(part) for part in one.parts] for one in given],
         )  # fmt: skip
 
-    def _has_output(self, task: Task) -> bool:
+    def _has_output(self, task: StepTask) -> bool:
         """Forward makes an activation but at the last visit, backward a gradient but at the first."""
         if isinstance(task, Forward):
             return task.stage != HEAD or task.visit == 0

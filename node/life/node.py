@@ -203,7 +203,7 @@ class Node:
             manifest.run_id, manifest.run.steps, self.arena, self.compute, self._held,
             self.donor.next_advance, lambda: holders_of(self._look(), manifest.run_id), self._on_written,
         )  # fmt: skip
-        self.driver.copy_fetcher = CopyFetcher(manifest.run_id, borrower)
+        self.driver.fetch_copies_by(CopyFetcher(manifest.run_id, borrower))
         self.driver.installer = Installer(
             manifest.run_id, self.settings, self.arena, self.compute, borrower,
             self.past.known.known_up_to, dumps,

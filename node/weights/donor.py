@@ -58,7 +58,8 @@ class Exported:
     step: int
     commit: str
     purpose: str
-    """install; keep: it will keep a copy; copy: what it gets is the copy that we keep; sample: it tries how we train."""
+    """install; keep: it will keep a copy; copy: what it gets is the copy that we keep; sample: it
+    looks how we train."""
     to: str
     norm_squared: float
     digest: str

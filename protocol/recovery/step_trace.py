@@ -1,4 +1,4 @@
-"""How a stage's only holder trained it in a step, seen from samples of its state (rule 53).
+"""How a stage's only holder trained it in a step, seen from samples of its state (rule 54).
 
 Visits that are done again on a copy tell what the holder passed on, and what a part of the step's microbatches give to
 the gradient. Before the step and after it the holder lends a few numbers of its state, the same ones: its weights, and

@@ -35,7 +35,7 @@ from ftnode.protocol.words.effects import (
     Reduce,
     Release,
     Send,
-    Task,
+    StepTask,
     Weigh,
 )
 from ftnode.protocol.words.events import Done
@@ -343,6 +343,7 @@ class StepWork:
     def on_done(self, done: Done, now: float, leader: Peer) -> list[Effect]:
         """A task of this attempt is finished."""
         task = done.task
+        assert not isinstance(task, TrialTask)
         if isinstance(task, Reduce) and task.group:
             if not self.groups.finished(task):
                 return []

@@ -222,7 +222,7 @@ class Weigh:
 
 StepTask = Forward | Backward | Reduce | Recount | Weigh
 TrialTask = Sample | Retrace
-"""Of a stage that is none of ours (rule 53)."""
+"""Of a stage that is none of ours (rules 53 and 54)."""
 Task = StepTask | TrialTask
 
 
@@ -458,4 +458,6 @@ EFFECTS: Final[dict[str, type]] = {
         AskOrder, Stop,
     )
 }  # fmt: skip
-TASKS: Final[dict[str, type]] = {kind.__name__: kind for kind in (Forward, Backward, Reduce, Recount, Weigh, Sample, Retrace)}
+TASKS: Final[dict[str, type]] = {
+    kind.__name__: kind for kind in (Forward, Backward, Reduce, Recount, Weigh, Sample, Retrace)
+}

@@ -1,4 +1,4 @@
-"""Numbers of a stage's state that its holder lends, and what they tell of how it was trained (rule 53).
+"""Numbers of a stage's state that its holder lends, and what they tell of how it was trained (rule 54).
 
 A sample is the weights' history, and what the last sum was made of: from moments before and after a step follows its
 gradient.

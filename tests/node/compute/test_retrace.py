@@ -16,7 +16,7 @@ from ftnode.node.compute.config import ComputeConfig
 from ftnode.node.compute.state_shape import shape_of
 from ftnode.protocol.recovery.step_trace import EVIDENCE_MAX, SHARE_EXPECTED, WORSE_THAN_ANY, enough, grown
 from ftnode.protocol.wire.frames import SAMPLE
-from tests.node.compute.computing import ATTEMPT, CONFIG, STAGES, Direct, Refused, direct, exported
+from tests.node.compute.computing import ATTEMPT, CONFIG, STAGES, Refused, direct, exported
 from tests.node.compute.test_recount import shown, visits
 
 STAGE: Final = 2
@@ -143,11 +143,15 @@ def changes(trial: Trial, what: str) -> None:
         stage.weights.add_(1e-3)
     elif what == "second moments":
         stage.moments[stage.weights.numel() :].mul_(2.0)
+    elif what == "negative moments":
+        stage.moments[stage.weights.numel() :].neg_()
+    elif what == "no number":
+        stage.moments[0] = torch.nan
     else:
         stage.updates += 1
 
 
-@pytest.mark.parametrize("what", ["weights", "second moments", "updates"])
+@pytest.mark.parametrize("what", ["weights", "second moments", "negative moments", "no number", "updates"])
 def test_an_update_that_does_not_follow_from_the_gradient_is_seen(what: str) -> None:
     trial = Trial(config_of())
     trial.sampled()
@@ -218,6 +222,8 @@ def test_both_sides_name_samples_alike(key: int) -> None:
     assert key_of(parts_of(key)) == key and SAMPLE.fullmatch(parts_of(key))
 
 
-@pytest.mark.parametrize("parts", ["weights", "all", "sample-", "sample--1", "sample-1.5", f"sample-{2**32}", "sample-²"])
+@pytest.mark.parametrize(
+    "parts", ["weights", "all", "sample-", "sample--1", "sample-1.5", f"sample-{2**32}", "sample-²"]
+)
 def test_what_is_no_sample(parts: str) -> None:
     assert key_of(parts) is None

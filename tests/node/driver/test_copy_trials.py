@@ -12,9 +12,11 @@ from ftnode.node.driver.copy_trials import CopyTrials
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.node.ports import ComputeError
 from ftnode.node.weights.copies import Copy, CopyStore
+from ftnode.node.weights.copy_fetching import Fetched
 from ftnode.protocol.wire.frames import StateHeader
-from ftnode.protocol.words.effects import Recount
-from ftnode.protocol.words.events import Done, Event
+from ftnode.protocol.words.effects import Keep, Recount, Retrace, Sample
+from ftnode.protocol.words.events import Done, Event, KeepFailed, Kept
+from ftnode.protocol.words.messages import Donor
 from ftnode.protocol.words.types import Attempt, Peer, Version
 
 STAGE = 3
@@ -108,3 +110,72 @@ def test_what_compute_cannot_do_accuses_nobody(op: str) -> None:
 def test_numbers_that_are_none_are_a_fault_of_the_holder() -> None:
     assert Node(FakeCompute(fault="the activation is not finite"), kept()).tried().fault
     assert "nan" in Node(FakeCompute(float("nan")), kept()).tried().fault
+
+
+# -- how it is trained
+
+AFTER = Version(5, "c5", Attempt(1, 3))
+KEY = 9
+
+
+class Sampled(Node):
+    """Asked for samples, and then what they tell."""
+
+    def __init__(self, compute: FakeCompute, fails: str = "") -> None:
+        super().__init__(compute, CopyStore())
+        self.fails, self.asked = fails, list[Keep]()
+        self.trials.fetch = self.fetch
+
+    async def fetch(self, effect: Keep) -> Fetched:
+        await trio.lowlevel.checkpoint()
+        self.asked.append(effect)
+        if self.fails:
+            return Fetched(KeepFailed(STAGE, effect.version, self.fails), None, ())
+        return Fetched(Kept(STAGE, effect.version, 12, 0.1), copy_of(effect.version), ())
+
+    def does(self, *tasks: Sample | Retrace) -> list[Done]:
+        async def run() -> None:
+            for task in tasks:
+                async with trio.open_nursery() as nursery:
+                    self.trials.start(task, nursery)
+
+        trio.run(run)
+        assert self.arena.free == self.arena.slots - len(self.handles)
+        return [done for done in self.heard if isinstance(done, Done)]
+
+
+def sample(version: Version, key: int = KEY) -> Sample:
+    return Sample(Donor(STAGE, Peer("him", 1), ()), version, key)
+
+
+RETRACE = Retrace(STAGE, BASE, AFTER, KEY)
+
+
+def test_samples_come_from_the_holder_and_go_to_compute_when_both_are_here() -> None:
+    node = Sampled(FakeCompute(0.25))
+    *_, done = node.does(sample(BASE), sample(AFTER), RETRACE)
+    assert (done.task, done.value, done.fault) == (RETRACE, 0.25, "")
+    assert [(each.parts, each.encoding, each.version) for each in node.asked] == [
+        ("sample-9", "raw", BASE), ("sample-9", "raw", AFTER)
+    ]  # fmt: skip
+    ops = [(op, fields.get("after"), fields.get("index")) for op, fields in node.compute.told]
+    expected = [("sample_chunk", after, index) for after in (False, True) for index in (0, 1)]
+    assert ops == [*expected, ("retrace", None, None)]
+    assert node.compute.told[-1][1]["version"] == [4, "c4", [1, 2]]
+
+
+@pytest.mark.parametrize("tasks", [(), (sample(BASE),), (sample(BASE), sample(AFTER, KEY + 1))])
+def test_without_both_samples_nothing_is_compared(tasks: tuple[Sample, ...]) -> None:
+    node = Sampled(FakeCompute(2.0))
+    assert node.does(*tasks, RETRACE)[-1].value == 0.0 and not node.compute.told
+
+
+def test_why_a_sample_did_not_come() -> None:
+    (done,) = Sampled(FakeCompute(), fails="it is gone").does(sample(BASE))
+    assert done.fault == "it is gone"
+
+
+@pytest.mark.parametrize("op", ["sample_chunk", "retrace"])
+def test_what_compute_cannot_compare_accuses_nobody(op: str) -> None:
+    done = Sampled(FakeCompute(2.0, broken=op)).does(sample(BASE), sample(AFTER), RETRACE)[-1]
+    assert (done.value, done.fault) == (0.0, "")
