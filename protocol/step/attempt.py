@@ -35,7 +35,8 @@ from ftnode.protocol.words.effects import (
     Reduce,
     Release,
     Send,
-    StepTask,
+    Task,
+    TrialTask,
     Weigh,
 )
 from ftnode.protocol.words.events import Done
