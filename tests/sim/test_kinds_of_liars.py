@@ -49,6 +49,11 @@ IN_SHADOW: Final = Shown(
     ("sim.test_only_holders:test_who_passes_on_something_else_goes",),
     ("sim.test_only_holders:test_without_a_part_of_it_the_liar_stays",),
 )
+TRAINS: Final = Shown(
+    ("sim.test_only_holders:test_who_trains_with_something_else_goes",
+     "node.compute.test_retrace:test_such_a_holder_goes_after_some_steps"),
+    ("sim.test_only_holders:test_without_a_part_of_it_who_trains_with_something_else_stays",),
+)  # fmt: skip
 LARGEST: Final = Shown(
     ("models.test_stage:test_numbers_near_the_largest_float_are_refused_by_who_gets_them_first",),
     ("models.test_stage:test_planted_only_the_plain_sum_of_a_tensor_is_looked_at",),
@@ -79,6 +84,7 @@ TABLE: Final[dict[str, Shown]] = {
     ),
     **{kind.name: ONLY_HOLDER for kind in KINDS if kind.layout in (ONE_EACH, WITH_ROOM)},
     **{kind.name: IN_SHADOW for kind in KINDS if kind.layout == WITH_SHADOW},
+    **{f"only-holder-with-shadow-gradients-{name}": TRAINS for name in ("turned", "noise", "zero")},
     "only-holder-activations-largest": LARGEST,
     "only-holder-with-standby-activations-largest": LARGEST,
     "wrong-hashes": Shown(

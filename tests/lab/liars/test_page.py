@@ -75,15 +75,20 @@ STEPS_SOMETIMES_MAX: Final = 250
 """For a lie in a tenth of the visits."""
 SOMETIMES: Final = ("tenth-of-visits", "tenth-from-step-200")
 LOT_ALONE: Final = "numbers have no size there, so that only a check by lot sees it, once in 50 steps"
+ADDED_UP: Final = "one step in ten is looked at, and one says too little to go by"
 NO_ROOM: Final = "nobody else has the weights of its stage, so that nobody can do its visits again"
 
 
 KNOWN: Final = {
-    (ONLY_HOLDER, "", "1 - f1"): Missed(0.25, NO_ROOM),
-    (page.ALL_KINDS, "", "1 - f1"): Missed(0.062, NO_ROOM),
+    (ONLY_HOLDER, "", "1 - f1"): Missed(0.182, NO_ROOM),
+    (page.ALL_KINDS, "", "1 - f1"): Missed(0.057, NO_ROOM),
     **{
         (ONLY_HOLDER, f"only-holder-{name}", "open"): Missed(1, NO_ROOM)
         for name in ("gradients-turned", "gradients-noise", "gradients-older", "activations-noise")
+    },
+    **{
+        (ONLY_HOLDER, f"only-holder-with-shadow-gradients-{name}", "steps_until_found"): Missed(steps, ADDED_UP)
+        for name, steps in (("turned", 21), ("noise", 91), ("zero", 81))
     },
     **{
         ("worlds", f"gradients-{name}", what): Missed(value, LOT_ALONE)
