@@ -24,9 +24,9 @@ from ftnode.models.state_sample import Piece
 ANOTHER_UPDATE: Final = 3.0
 """What is answered where the update is another than the optimiser's. A cosine takes 2 at most away from 1."""
 UPDATE_AWAY_MAX: Final = 0.05
-"""Honest ones are 1e-3 off: the gradient is found from a difference of rounded numbers."""
+"""Honest ones are 2e-7 off as float32: the gradient is found from a difference of rounded numbers."""
 COPY_AWAY_MAX: Final = 0.1
-"""Weights as int8 are 0.01 off."""
+"""Weights as int8 are 0.006 off."""
 ROUNDED: Final = 1e-6
 """Of a float32, so that an update of next to nothing is not held against its rounding."""
 

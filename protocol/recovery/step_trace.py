@@ -23,8 +23,8 @@ holders have 1.0 and more on the average, and 0 is no training at all. So this i
 GROWTH_MAX: Final = 1.5
 """By so much one step speaks against a holder at most."""
 EVIDENCE_MAX: Final = 4.0
-"""In 600 steps of three small models an honest holder's evidence comes to that in fewer than one of 100,000 trials, by
-Lundberg's bound (decision 0071). Noise takes eight or nine trials, a turned sign three or four."""
+"""By Lundberg's bound on what was measured of small models an honest holder's evidence comes to that in fewer than one
+of 100,000 trials (decision 0071). Noise takes eight or nine trials, a turned sign three or four."""
 WORSE_THAN_ANY: Final = 2.0
 """No cosine is so far from 1: the update does not follow from the gradient at all, and that is enough by itself."""
 

@@ -137,6 +137,14 @@ def test_who_trains_another_way_is_not(lie: str, optimiser: str) -> None:
     assert evidence(away) > 0.8 * SHARE_EXPECTED and away < WORSE_THAN_ANY
 
 
+def test_who_trains_rightly_in_the_step_that_is_looked_at_is_believed() -> None:
+    """It knows from the request which that is. Not defended."""
+    trial = Trial(config_of(), lie="turned")
+    trial.lie = ""
+    trial.is_traced()
+    assert evidence(trial.away()) < 0.0
+
+
 def changes(trial: Trial, what: str) -> None:
     stage = trial.stage
     if what == "weights":
