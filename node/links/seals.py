@@ -1,18 +1,17 @@
 """Signatures of votes: made when a message leaves the node, verified before the core hears of one.
 
 The core counts who signed what and has no keys. What it leaves empty in a message of ours is filled in here. Every
-other signature was verified when it came. Each is made once and verified once, and remembered.
+other signature was verified when it came. Each is made once and verified once (signatures.py).
 """
 
 from __future__ import annotations
 
-from base64 import b64encode
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from ftnode.node.home.identity import Sign, Verify, verify
-from ftnode.node.links.newest import newest
-from ftnode.node.links.tensor_seals import TensorSeals, is_by
+from ftnode.node.links.signatures import Signatures
+from ftnode.node.links.tensor_seals import TensorSeals
 from ftnode.protocol.words.errors import LocalError, PeerError
 from ftnode.protocol.words.messages import (
     Accepted,
@@ -40,12 +39,6 @@ from ftnode.protocol.words.messages import (
 from ftnode.protocol.words.types import Peer
 from ftnode.protocol.words.view import View
 
-VERIFIED_MAX: Final = 8192
-"""Signatures that are remembered: 400 voters of 20 views."""
-OWN_MAX: Final = 64
-"""Votes of ours whose signature is remembered: each goes to every voter, and with every certificate of its view."""
-
-
 Word = TypeVar("Word", Poisoned, Verdict, Share)
 
 
@@ -58,10 +51,7 @@ class Seals:
     """The signatures of one life of a node."""
 
     def __init__(self, me: Peer, sign: Sign = cannot_sign, verify: Verify = verify) -> None:
-        self._me, self._sign, self._verify = me, sign, verify
-        self._verified: dict[tuple[Peer, Ballot | None, str, str], None] = {}
-        self._own: dict[tuple[Ballot | None, str], str] = {}
-        """(ballot, digest of the view), or (None, digest of the roll) → our signature."""
+        self._me, self._signatures = me, Signatures(me, sign, verify)
 
     def sealed(self, message: Message) -> Message:
         """The message as it leaves us."""
@@ -96,7 +86,7 @@ class Seals:
     def _sealed_word(self, speaker: Peer, word: Word) -> Word:
         if speaker != self._me or word.signature:
             return word
-        return replace(word, signature=b64encode(self._sign(word_bytes(speaker, word))).decode())
+        return replace(word, signature=self._signatures.make(word_bytes(speaker, word)))
 
     def sealed_roll(self, roll: Roll) -> Roll:
         """The roll as it leaves us, and as our disk keeps it."""
@@ -112,9 +102,7 @@ class Seals:
         return replace(proof, signed=tuple(ours if each.voter == self._me else each for each in proof.signed))
 
     def _signature(self, ballot: Ballot | None, digest: str) -> str:
-        key = ballot, digest
-        known = self._own.get(key) or b64encode(self._sign(_signed_bytes(self._me, ballot, digest))).decode()
-        return newest(self._own, key, known, OWN_MAX)
+        return self._signatures.make(_signed_bytes(self._me, ballot, digest))
 
     def check(self, sender: Peer, message: Message) -> None:
         """Raises PeerError when a signature in it is not by the peer that it names."""
@@ -174,18 +162,16 @@ class Seals:
             self._check(each.voter, None, roll.digest(), each.signature)
 
     def _check(self, voter: Peer, ballot: Ballot | None, digest: str, signature: str) -> None:
-        key = voter, ballot, digest, signature
-        if key not in self._verified and not self._is_by(voter, _signed_bytes(voter, ballot, digest), signature):
+        if not self._is_by(voter, _signed_bytes(voter, ballot, digest), signature):
             raise PeerError(f"a signature that is not by {voter}")
-        newest(self._verified, key, None, VERIFIED_MAX)
 
     def _is_by(self, voter: Peer, data: bytes, signature: str) -> bool:
-        return is_by(self._verify, voter, data, signature)
+        return self._signatures.is_by(voter, data, signature)
 
     @property
     def tensors(self) -> TensorSeals:
         """Of boundary tensors, with the same key."""
-        return TensorSeals(self._me, self._sign, self._verify)
+        return TensorSeals(self._me, self._signatures)
 
 
 def _signed_bytes(voter: Peer, ballot: Ballot | None, digest: str) -> bytes:

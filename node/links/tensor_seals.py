@@ -7,15 +7,14 @@ is wrong or missing without a seal, and decides what follows. Who admits a micro
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
 from dataclasses import replace
 from typing import Any, Final
 
 import trio
 from blake3 import blake3
 
-from ftnode.node.home.identity import Sign, Verify
 from ftnode.node.links.newest import newest
+from ftnode.node.links.signatures import Signatures
 from ftnode.protocol.step.admissions import path_word
 from ftnode.protocol.step.routes import maker_of
 from ftnode.protocol.words.messages import Boundary, Seal, SealedTensor, tensor_bytes
@@ -49,8 +48,8 @@ def signed_bytes(maker: Peer, boundary: Boundary, digest: str) -> bytes:
 class TensorSeals:
     """Of one life of a node."""
 
-    def __init__(self, me: Peer, sign: Sign, verify: Verify) -> None:
-        self._me, self._sign, self._verify = me, sign, verify
+    def __init__(self, me: Peer, signatures: Signatures) -> None:
+        self._me, self._signatures = me, signatures
         self._digests: dict[Handle, str] = {}
         self._paths: dict[tuple[str, int, Attempt, int], Seal] = {}
         """Of microbatches that we admitted."""
@@ -73,8 +72,7 @@ class TensorSeals:
         if boundary.seal is not None:
             return boundary
         digest = self._digests[handle]
-        signature = b64encode(self._sign(signed_bytes(self._me, boundary, digest))).decode()
-        return replace(boundary, seal=Seal(digest, signature))
+        return replace(boundary, seal=Seal(digest, self._signatures.make(signed_bytes(self._me, boundary, digest))))
 
     def _path_seal(self, word: SealedTensor, boundary: Boundary) -> Seal | None:
         """Of one microbatch we sign one path in an attempt, also when our compute was lost meanwhile and the core has
@@ -82,7 +80,7 @@ class TensorSeals:
         place = boundary.lineage, boundary.step, boundary.attempt, boundary.microbatch
         known = self._paths.get(place)
         if known is None:
-            signature = b64encode(self._sign(_signed_path(word, boundary))).decode()
+            signature = self._signatures.make(_signed_path(word, boundary))
             known = newest(self._paths, place, replace(word.seal, signature=signature), PATHS_MAX)
         return known if known.digest == word.seal.digest else None
 
@@ -94,25 +92,19 @@ class TensorSeals:
         seal, at = boundary.seal, maker_of(boundary.visit, boundary.direction)
         if seal is not None and 0 <= at < len(boundary.path) and await _hashed(content) == seal.digest:
             maker = boundary.path[at]
-            if is_by(self._verify, maker, signed_bytes(maker, boundary, seal.digest), seal.signature):
+            if self._signatures.is_by(maker, signed_bytes(maker, boundary, seal.digest), seal.signature):
                 return boundary
         return replace(boundary, seal=None)
 
     def _has_its_word(self, boundary: Boundary) -> bool:
         word = path_word(boundary)
-        return word is not None and is_by(self._verify, word.maker, _signed_path(word, boundary), word.seal.signature)
+        if word is None:
+            return False
+        return self._signatures.is_by(word.maker, _signed_path(word, boundary), word.seal.signature)
 
 
 def _signed_path(word: SealedTensor, boundary: Boundary) -> bytes:
     return word.signed_bytes(boundary.lineage, boundary.view, boundary.step, boundary.attempt)
-
-
-def is_by(verify: Verify, maker: Peer, data: bytes, signature: str) -> bool:
-    """Whether the signature, in base64, is that peer's."""
-    try:
-        return verify(maker.id, data, b64decode(signature, validate=True))
-    except ValueError:
-        return False
 
 
 async def _hashed(content: memoryview) -> str:

@@ -25,6 +25,8 @@ from ftnode.protocol.words.errors import PeerError
 ITEMS_MAX = 4096
 TEXT_MAX = 4096
 Plain = Any
+_PLAIN = frozenset((type(None), bool, int, float, str, bytes))
+"""Classes of what stays as it is."""
 Reader = Callable[[Plain], Any]
 SHOWN_MAX = 40
 """Letters of a foreign value in an error text."""
@@ -36,22 +38,8 @@ UNLESS_NONE = {"unless none": True}
 
 def to_plain(value: Any) -> Plain:
     """Lists, numbers, text, bytes and None only. Total for the types that the core defines."""
-    if value is None or type(value) in (bool, int, float, str, bytes):
-        return value
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, tuple | list | frozenset):
-        return [to_plain(item) for item in (sorted(value) if isinstance(value, frozenset) else value)]
-    if is_dataclass(value):
-        kind: Any = type(value)
-        names, left_out = field_names(kind), left_out_of(kind)
-        while left_out and getattr(value, names[-1]) is None:
-            names, left_out = names[:-1], left_out - 1
-        return [
-            tagged(getattr(value, name)) if name in union_fields(kind) else to_plain(getattr(value, name))
-            for name in names
-        ]
-    raise TypeError(f"cannot encode {type(value).__name__}")
+    kind = type(value)
+    return value if kind in _PLAIN else _writer(kind)(value)
 
 
 def tagged(value: Any) -> Plain:
@@ -75,6 +63,35 @@ def union_fields(kind: type) -> frozenset[str]:
     """Fields that hold a member of a closed union, which travels with its name."""
     hints = typing.get_type_hints(kind)
     return frozenset(name for name in field_names(kind) if len(_classes_of_union(hints[name])) > 1)
+
+
+@cache
+def _writer(kind: type) -> Callable[[Any], Plain]:
+    """What makes lists of values of this class, which is looked at once: each message is written several times."""
+    if issubclass(kind, Enum):
+        return lambda value: value.value
+    if issubclass(kind, frozenset):
+        return lambda value: [to_plain(item) for item in sorted(value)]
+    if issubclass(kind, tuple | list):
+        return lambda value: [item if type(item) in _PLAIN else to_plain(item) for item in value]
+    if is_dataclass(kind):
+        return _write_record(kind)
+    raise TypeError(f"cannot encode {kind.__name__}")
+
+
+def _write_record(kind: type) -> Callable[[Any], Plain]:
+    left_out, unions = left_out_of(kind), union_fields(kind)
+    writers = tuple((name, tagged if name in unions else to_plain) for name in field_names(kind))
+
+    def write(value: Any) -> Plain:
+        plain = [write_field(getattr(value, name)) for name, write_field in writers]
+        for _ in range(left_out):
+            if plain[-1] is not None:
+                break
+            plain.pop()
+        return plain
+
+    return write
 
 
 def _classes_of_union(hint: Any) -> list[Any]:

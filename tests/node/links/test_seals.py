@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from ftnode.node.home.identity import peer_id_of
-from ftnode.node.links import seals
+from ftnode.node.home.identity import peer_id_of, verify
+from ftnode.node.links import signatures
 from ftnode.node.links.seals import Seals
 from ftnode.protocol.views.succession import genesis
 from ftnode.protocol.words.errors import LocalError, PeerError
@@ -102,14 +102,14 @@ def test_each_signature_is_verified_once_and_memory_is_bounded(monkeypatch: pyte
         asked += 1
         return True
 
-    monkeypatch.setattr(seals, "VERIFIED_MAX", 10)
+    monkeypatch.setattr(signatures, "VERIFIED_MAX", 10)
     here, sealed = Seals(C, verify=verify), of(B).sealed(shown(proof(A, B)))
     for _ in range(5):
         here.check(B, sealed)
     assert asked == 2
     for number in range(100):
         here.check(A, replace(vote(A), ballot=Ballot(number, B)))
-    assert asked == 101 and len(here._verified) == 10
+    assert asked == 101 and len(here._signatures._verified) == 10
 
 
 def test_each_vote_is_signed_once_and_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +119,7 @@ def test_each_vote_is_signed_once_and_memory_is_bounded(monkeypatch: pytest.Monk
         asked.append(data)
         return KEYS[1].sign(data)
 
-    monkeypatch.setattr(seals, "OWN_MAX", 10)
+    monkeypatch.setattr(signatures, "MADE_MAX", 10)
     here = Seals(B, sign)
 
     def said(number: int) -> str:
@@ -135,7 +135,7 @@ def test_each_vote_is_signed_once_and_memory_is_bounded(monkeypatch: pytest.Monk
     assert said(3) != said(2)
     for number in range(100, 120):
         said(number)
-    assert len(asked) == 22 and len(here._own) == 10
+    assert len(asked) == 22 and len(here._signatures._made) == 10
     said(2)
     assert len(asked) == 23, "forgotten, and signed anew"
 
@@ -239,3 +239,39 @@ def test_nobody_can_say_what_another_has_accumulated() -> None:
     ):  # fmt: skip
         with pytest.raises(PeerError, match="a signature that is not by"):
             Seals(C).check(sender, message)
+
+
+def test_what_a_member_says_to_all_is_signed_once() -> None:
+    made: list[bytes] = []
+
+    def sign(data: bytes) -> bytes:
+        made.append(data)
+        return KEYS[0].sign(data)
+
+    here = Seals(A, sign)
+    told = here.sealed(SHARE)
+    ready = here.sealed(replace(READY, claims=((A, SHARE),)))
+    assert isinstance(ready, Ready) and here.sealed(SHARE) == told == ready.claims[0][1] and len(made) == 1
+
+
+def test_what_a_member_said_is_verified_once_whoever_says_it_again() -> None:
+    verified: list[str] = []
+
+    def count(peer_id: str, data: bytes, signature: bytes) -> bool:
+        verified.append(peer_id)
+        return verify(peer_id, data, signature)
+
+    here, told = Seals(C, KEYS[2].sign, count), of(A).sealed(SHARE)
+    assert isinstance(told, Share)
+    here.check(A, told)
+    here.check(B, replace(READY, claims=((A, told),)))
+    assert verified == [A.id]
+    ours = here.sealed(SHARE)
+    assert isinstance(ours, Share)
+    here.check(B, replace(READY, claims=((C, ours),)))
+    assert verified == [A.id], "our own"
+    for lie in (replace(told, visits=((1, 1),)), replace(told, view=4), SHARE):
+        with pytest.raises(PeerError):
+            here.check(B, replace(READY, claims=((A, lie),)))
+    with pytest.raises(PeerError):
+        here.check(B, replace(READY, claims=((B, told),)))

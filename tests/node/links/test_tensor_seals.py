@@ -10,8 +10,9 @@ import pytest
 import trio
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from ftnode.node.home.identity import peer_id_of, verify
+from ftnode.node.home.identity import Verify, peer_id_of, verify
 from ftnode.node.links.seals import Seals
+from ftnode.node.links.signatures import Signatures
 from ftnode.node.links.tensor_seals import AT_ONCE_BYTES, TensorSeals
 from ftnode.protocol.leader.convictions import is_proof
 from ftnode.protocol.words.codec import from_tagged, tagged
@@ -36,8 +37,9 @@ HANDLE = 7
 CONTENT = memoryview(bytearray(range(200)))
 
 
-def seals(which: int = 0) -> TensorSeals:
-    return TensorSeals((MAKER, OTHER)[which], KEYS[which].sign, verify)
+def seals(which: int = 0, verify: Verify = verify) -> TensorSeals:
+    me = (MAKER, OTHER)[which]
+    return TensorSeals(me, Signatures(me, KEYS[which].sign, verify))
 
 
 def boundary(visit: int = 1, maker: Peer = MAKER) -> Boundary:
@@ -107,6 +109,22 @@ def test_who_admits_a_microbatch_signs_its_path_for_the_whole_attempt() -> None:
     assert heard(later).admitted == came.admitted
     passed_on = replace(boundary(2, OTHER), path=PATH, admitted=came.admitted)
     assert heard(sealed(made=passed_on, which=1)).admitted == came.admitted
+
+
+def test_a_path_is_verified_once_for_all_tensors_of_its_microbatch() -> None:
+    verified: list[str] = []
+
+    def count(peer_id: str, data: bytes, signature: bytes) -> bool:
+        verified.append(peer_id)
+        return verify(peer_id, data, signature)
+
+    here, came = seals(1, count), sealed(made=admitted())
+    back = sealed(made=replace(came, direction=Direction.BACKWARD, seal=None))
+    for tensor in (came, back, came):
+        assert trio.run(here.checked, tensor, CONTENT) == tensor
+    assert len(verified) == 3, "a path and two tensors"
+    other = replace(came, path=OTHER_PATH, admitted=replace(came.admitted, digest=path_digest(OTHER_PATH)))
+    assert trio.run(here.checked, other, CONTENT).admitted is None
 
 
 @pytest.mark.parametrize(
