@@ -37,7 +37,7 @@ class Signatures:
         """Ours, in base64."""
         key = _digest(data)
         known = self._made.get(key) or b64encode(self._sign(data)).decode()
-        newest(self._verified, (self._me.id, key, known), None, VERIFIED_MAX)  # it comes back to us with what others say
+        newest(self._verified, (self._me.id, key, known), None, VERIFIED_MAX)  # others say it to us again
         return newest(self._made, key, known, MADE_MAX)
 
     def is_by(self, peer: Peer, data: bytes, signature: str) -> bool:

@@ -680,7 +680,8 @@ class StepWork:
         """Another of our group says what it has accumulated."""
         if share.stage not in self.stages or not self.groups.on_share(sender, share):
             return []
-        return [*self._tell_by_which_paths(sender, share), *self._reduce_group(share.stage, now)]
+        told = [*self._tell_by_which_paths(sender, share), *self.groups.tell_held(share.stage)]
+        return [*told, *self._reduce_group(share.stage, now)]
 
     def _tell_by_which_paths(self, sender: Peer, share: Share) -> list[Effect]:
         """It says that it has done visits that we were given. One of us was given them on another path."""

@@ -2,6 +2,10 @@
 
 Everybody in a stage's group tells the others what it has accumulated as soon as it knows of nothing more to do. When
 what was told is the step's set, each visit once, all of them know the same and reduce. Learners listen (rule 26).
+
+Who gets its microbatches one by one knows of nothing more after each. If it told each time, a step of m microbatches
+would take m words of up to m visits, each signed. So a word that says little more than the one before is held back
+while much is missing: see `_holds_back`.
 """
 
 from __future__ import annotations
@@ -18,6 +22,8 @@ from ftnode.protocol.words.view import View
 
 CONTRIBUTORS_MAX = 64
 """To one sum. A manifest lets no stage have more holders."""
+MISSING_TIMES = 8
+"""Visits are held back while more than so many times as many are missing."""
 Visits = frozenset[tuple[int, int]]
 """(microbatch, visit) pairs."""
 
@@ -29,6 +35,8 @@ class Groups:
         self.me, self.view, self.begin, self.settings = me, view, begin, settings
         self._told: dict[int, dict[Peer, Visits]] = {}
         """Stage → what each has accumulated, by its own word."""
+        self._held: dict[int, Visits] = {}
+        """Stage → what we have accumulated, where it is more than we told."""
         self._shares: dict[tuple[int, Peer], Share] = {}
         """The words of others, as they came."""
         self.reducing: dict[int, tuple[Reduce, float]] = {}
@@ -56,17 +64,44 @@ class Groups:
         mine = frozenset(visits)
         if not mine or self._told.get(stage, {}).get(self.me) == mine:
             return []
-        self._told.setdefault(stage, {})[self.me] = mine
-        return self._send(stage, mine)
+        self._held[stage] = mine
+        return self.tell_held(stage)
+
+    def tell_held(self, stage: int) -> list[Effect]:
+        """What we held back, if it may be the last word that is missing now."""
+        if stage not in self._held or self._holds_back(stage, self._held[stage]):
+            return []
+        return self._tell_now(stage)
 
     def tell_again(self) -> list[Effect]:
-        """Whatever was lost on the way."""
+        """Whatever was lost on the way, and what was held back."""
+        for stage, mine in self._held.items():
+            self._told[stage][self.me] = mine
+        self._held.clear()
         return [
             effect
             for stage, told in self._told.items()
             if self.me in told
             for effect in self._send(stage, told[self.me])
         ]
+
+    def _tell_now(self, stage: int) -> list[Effect]:
+        mine = self._held.pop(stage)
+        self._told.setdefault(stage, {})[self.me] = mine
+        return self._send(stage, mine)
+
+    def _holds_back(self, stage: int, mine: Visits) -> bool:
+        """Nobody waits for this word yet: so much is missing besides that others have to say more first.
+
+        Not of the first word, since others wait for somebody who says nothing. When all is done, what one misses is
+        what the others of its group hold back. So whoever holds back most misses at most that for each other, and
+        tells. Then the next one does, and nobody waits for a heartbeat.
+        """
+        told = self._told.get(stage, {})
+        if self.me not in told:
+            return False
+        missing = len(self.expected(stage)) - len(mine.union(*told.values()))
+        return max(MISSING_TIMES, len(self.of(stage))) * len(mine - told[self.me]) < missing
 
     def _send(self, stage: int, mine: Visits) -> list[Effect]:
         share = self._ours(stage, mine)

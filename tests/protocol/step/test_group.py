@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
 
 from ftnode.protocol.step.group import CONTRIBUTORS_MAX, Groups
-from ftnode.protocol.words.effects import Reduce, Send
+from ftnode.protocol.words.effects import Effect, Reduce, Send
 from ftnode.protocol.words.events import SumOwed
 from ftnode.protocol.words.messages import Share, Wait
 from ftnode.protocol.words.settings import Settings
@@ -131,6 +132,63 @@ def test_who_is_told(view: View, learners: tuple[tuple[int, Peer], ...], to: tup
     assert role.tell(STAGE, visits(1)) == [], "nobody is told twice of the same"
     assert role.tell(STAGE, {*visits(1, 0)}) == more
     assert role.tell_again() == more, "what was lost on the way is said again"
+
+
+def trickled(count: int, peers: tuple[Peer, ...], chance: Random) -> tuple[list[Share], list[Groups]]:
+    """All words of a group in which each gets one microbatch after the other, from time to time several at once, and
+    words arrive late, until nothing happens any more. No heartbeat."""
+    settings = replace(SETTINGS, microbatches=count)
+    view = view_of((A,), peers, (D,))
+    roles = {peer: Groups(peer, view, begun(), settings) for peer in peers}
+    done: dict[Peer, set[tuple[int, int]]] = {peer: set() for peer in peers}
+    said, under_way = list[Share](), list[tuple[Peer, Peer, Share]]()
+
+    def send(sender: Peer, effects: list[Effect]) -> None:
+        for effect in effects:
+            assert isinstance(effect, Send) and isinstance(effect.message, Share)
+            said.append(effect.message)
+            under_way.append((sender, effect.to, effect.message))
+
+    def arrive() -> None:
+        sender, to, word = under_way.pop(0)
+        assert roles[to].on_share(sender, word)
+        send(to, roles[to].tell_held(STAGE))
+
+    for microbatch in chance.sample(range(count), count):
+        peer = chance.choice(peers)
+        done[peer].add((microbatch, STAGE))
+        if chance.random() < 0.9:  # else it knows of more to do
+            send(peer, roles[peer].tell(STAGE, done[peer]))
+        while under_way and chance.random() < 0.7:
+            arrive()
+    for peer in chance.sample(peers, len(peers)):
+        send(peer, roles[peer].tell(STAGE, done[peer]))
+    while under_way:
+        arrive()
+    return said, [*roles.values()]
+
+
+@pytest.mark.parametrize("peers", [(B, C), (B, C, D), tuple(Peer(f"p{number}", 1) for number in range(12))])
+def test_the_sum_waits_for_no_heartbeat_whatever_is_held_back(peers: tuple[Peer, ...]) -> None:
+    for seed in range(50):
+        _, roles = trickled(Random(seed).choice([3, 20, 100]), peers, Random(seed))
+        assert all(role.due(STAGE, NOW) is not None for role in roles)
+
+
+def test_words_of_a_group_grow_less_than_with_the_square_of_microbatches() -> None:
+    """Were each visit told at once, there would be 922 words with 236,000 visits."""
+    said, _ = trickled(1024, (B, C), Random(1024))
+    assert len(said) < 120 and sum(len(word.visits) for word in said) < 20_000
+
+
+def test_a_heartbeat_tells_what_is_held_back() -> None:
+    role = Groups(B, VIEW, begun(), replace(SETTINGS, microbatches=100))
+    assert role.tell(STAGE, visits(0)) == [Send(C, share(0), None)], "the first word, for which others wait"
+    assert role.tell(STAGE, visits(0, 1)) == [] == role.tell_held(STAGE)
+    assert role.tell_again() == [Send(C, share(0, 1), None)] == role.tell_again()
+    assert role.tell(STAGE, visits(0, 1)) == []
+    assert role.tell(STAGE, visits(0, 1, 2)) == []
+    assert role.on_share(C, share(*range(3, 92))) and role.tell_held(STAGE) == [Send(C, share(0, 1, 2), None)]
 
 
 def test_what_others_have_told_is_not_told_again() -> None:
