@@ -176,7 +176,7 @@ def test_the_sum_waits_for_no_heartbeat_whatever_is_held_back(peers: tuple[Peer,
 
 
 def test_words_of_a_group_grow_less_than_with_the_square_of_microbatches() -> None:
-    """Were each visit told at once, there would be 922 words with 236,000 visits."""
+    """Were each visit told at once, there would be 916 words with 236,000 visits."""
     said, _ = trickled(1024, (B, C), Random(1024))
     assert len(said) < 120 and sum(len(word.visits) for word in said) < 20_000
 
