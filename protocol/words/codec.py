@@ -38,7 +38,7 @@ UNLESS_NONE = {"unless none": True}
 
 def to_plain(value: Any) -> Plain:
     """Lists, numbers, text, bytes and None only. Total for the types that the core defines."""
-    kind = type(value)
+    kind: Any = type(value)
     return value if kind in _PLAIN else _writer(kind)(value)
 
 
