@@ -83,6 +83,7 @@ CASES: Final = {
     "four holders of a slow stage, then two die": Case(
         (Home(FAST), Home(FAST), Home(SLOW), Home(SLOW), Home(SLOW), Home(SLOW)), 2, 24, 4, (2, 2)
     ),
+    "four holders of the only stage": Case((Home(FAST), *(Home(MEDIUM),) * 2, *(Home(SLOW),) * 2), 1, 40, 4),
     "ranges": Case((Home(FAST), Home(MEDIUM, 3), Home(SLOW)), 6),
     "unequal groups": Case((Home(FAST), Home(MEDIUM), Home(FAST), Home(SLOW), Home(SLOW)), 2, 20, 3),
     "equal lines": Case((Home(FAST, 1, (20, 100)),) * 4, sequences=8),
