@@ -91,8 +91,8 @@ class Own(Protocol):
         ...
 
     def copies_told(self) -> tuple[Copied, ...]: ...
-    def seconds_of(self, stage: int) -> tuple[float, float]:
-        """That a microbatch takes of the device here, and of the line, as in StageReport; 0 where nothing is known."""
+    def pace_of(self, stage: int) -> float:
+        """Seconds that a microbatch takes here; 0 while nothing is known."""
         ...
 
     def snapshots_told(self) -> tuple[Snapshot, ...]:
@@ -341,8 +341,7 @@ class Situation(NamedTuple):
     def paces(self) -> dict[tuple[Peer, int], float]:
         """(peer, stage) → seconds that a microbatch takes there, by the holders' own word, and our own."""
         told = {(peer, r.stage): r.pace for peer, report in self.reports.items() for r in report.stages}
-        own = {stage: self.own.seconds_of(stage) for stage in self.mine}
-        told |= {(self.me, stage): max(seconds) if seconds[0] else 0.0 for stage, seconds in own.items()}
+        told |= {(self.me, stage): self.own.pace_of(stage) for stage in self.mine}
         return {place: seconds for place, seconds in told.items() if seconds > 0}
 
 

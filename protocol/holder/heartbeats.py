@@ -47,7 +47,8 @@ def heartbeat_of(s: Situation, holder: Holder, waiting: str, wants_reply: bool) 
             len(holder.work.accumulated_of(stage)) if holder.work is not None else 0,
             holder.work.queue_length(stage) if holder.work is not None else 0,
             holder.installs.fetched.get(stage, 0),
-            *holder.seconds_of(stage),
+            holder.pace.seconds(stage),
+            holder.line.seconds(stage),
         )
         for stage in (*s.mine, *holder.learning)
     )

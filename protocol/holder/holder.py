@@ -158,9 +158,10 @@ class Holder:
         """How many boundary tensors are here: of the attempt in work, and early ones."""
         return len(self._early) + len(self.copy_trials) + (self.work.tensors if self.work is not None else 0)
 
-    def seconds_of(self, stage: int) -> tuple[float, float]:
-        """That a microbatch takes of the device, and of the line; 0 where nothing is known."""
-        return self.pace.seconds(stage), self.line.seconds(stage)
+    def pace_of(self, stage: int) -> float:
+        """Seconds that a microbatch takes here, as StageReport.pace; 0 while nothing is known."""
+        compute = self.pace.seconds(stage)
+        return max(compute, self.line.seconds(stage)) if compute else 0.0
 
     @property
     def finished(self) -> bool:

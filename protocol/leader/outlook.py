@@ -42,7 +42,8 @@ def name_of(peer: Peer) -> str:
 
 
 class Outlook:
-    """Of one moment. `holders`: who holds what, as it is expected to be; `others`: who holds nothing and could."""
+    """Of one moment. `holders`: who holds what, as it is expected to be; `others`: who holds nothing and could;
+    `careful`: a line that is not known is not free, but as fast as it was, or as the fastest that is known."""
 
     def __init__(
         self,
@@ -71,9 +72,8 @@ class Outlook:
             may = {stage for stage in range(len(groups)) if presence is not None and fits(presence, stage)}
             seconds = {stage: block if stage else head for stage in sorted(may.union(mine))}
             split = {stage: (FORWARD * one, (1 - FORWARD) * one) for stage, one in seconds.items()}
-            machines[name] = Machine(
-                split, lines.get(peer, NO_LINE if mine and not careful else earlier.get(peer, fastest))
-            )
+            unknown = earlier.get(peer, fastest) if careful else NO_LINE
+            machines[name] = Machine(split, lines.get(peer, unknown))
             room[name] = len(mine) + (max(0, presence.capacity) if presence is not None else 0)
         settings = s.settings
         batch = Batch(
@@ -105,12 +105,11 @@ class Outlook:
 def measured(s: Situation) -> tuple[dict[Peer, float], dict[Peer, float]]:
     """Of members, seconds for a microbatch at a block stage, and at the head."""
     sized = s.settings.forward_bytes > 0  # else no line can be told from how long tensors take on it
-    own = {stage: s.own.seconds_of(stage) for stage in s.mine}
     told = {
         (peer, one.stage): one.seconds if sized else one.pace
         for peer, report in s.reports.items() for one in report.stages
     }  # fmt: skip
-    told |= {(s.me, stage): seconds[0] if sized else max(seconds) for stage, seconds in own.items() if seconds[0] > 0}
+    told |= {(s.me, stage): s.own.pace_of(stage) for stage in s.mine}
     blocks: dict[Peer, list[float]] = {}
     heads: dict[Peer, float] = {}
     for (peer, stage), seconds in told.items():
@@ -157,6 +156,5 @@ def full_lines(s: Situation) -> dict[Peer, Line]:
     others are nobody knows."""
     size = s.settings.forward_bytes + s.settings.backward_bytes
     seconds = {peer: [one.line_seconds for one in report.stages] for peer, report in s.reports.items()}
-    seconds[s.me] = [s.own.seconds_of(stage)[1] for stage in s.mine]
     longest = {peer: max(theirs, default=0.0) for peer, theirs in seconds.items() if size}
     return {peer: Line.of_home(size / _bounded(most)) for peer, most in longest.items() if most > 0}

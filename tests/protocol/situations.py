@@ -73,8 +73,8 @@ class Held:
     def copies_told(self) -> tuple[Copied, ...]:
         return ()
 
-    def seconds_of(self, stage: int) -> tuple[float, float]:
-        return 0.0, 0.0
+    def pace_of(self, stage: int) -> float:
+        return 0.0
 
     def snapshots_told(self) -> tuple[Snapshot, ...]:
         return self.snapshots
