@@ -5,7 +5,7 @@ Everything is by the peers' own word. A holder tells in its heartbeats how long 
 microbatch, somebody else in the directory how fast its device is. Block stages are alike, so that who is known at one
 is known at all of them. Of whom nothing is known is as fast as the others are, and what nobody has measured yet counts
 for no more than the fastest of them: else somebody could have a whole run for a word. How fast a line is is known only
-where it is full. So a line that is not full limits nothing, and that of who works no more is what it was.
+where it is full; what is not known limits nothing, but in the search for a goal (goals.py).
 """
 
 from __future__ import annotations

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 
 from ftnode.protocol.leader.leader_memory import LeaderMemory
 from ftnode.protocol.leader.outlook import Outlook, name_of, paces_of
+from ftnode.protocol.lines.step_estimate import Line
 from ftnode.protocol.planning.changes import Changes
 from ftnode.protocol.planning.costs import Costs
 from ftnode.protocol.planning.schedule import Batch
 from ftnode.protocol.planning.search import WORK_MAX
 from ftnode.protocol.planning.swarm import Swarm, alike
 from ftnode.protocol.words.messages import Commit, StageReport
+from ftnode.protocol.words.types import Peer
 from tests.protocol.situations import SETTINGS, A, B, C, D, Held, Past, report, situation, standby, view_of
 
+E = Peer("e", 1)
 VIEW = view_of((A,), (B,), (C,))
 TOLD = {
     B: report(stages=(StageReport(1, "training", 7, 0, 0, 0, 0.4),)),
@@ -93,6 +97,22 @@ def test_a_line_is_known_where_tensors_have_waited_for_it() -> None:
     swarm = Outlook(s, LeaderMemory(), VIEW.holders).costs.swarm
     assert swarm.machines[name_of(C)].line.up == 4000 and swarm.machines[name_of(B)].line.up == float("inf")
     assert swarm.room == {name_of(A): 1, name_of(B): 3, name_of(C): 1}
+
+
+def test_a_line_that_is_not_known_is_free_but_in_the_search_for_a_goal() -> None:
+    """Where newcomers were taken to have the fastest line that looked full, none came into a run on thick lines for
+    minutes: its sums seemed to take long."""
+    settings = replace(SETTINGS, forward_bytes=1000, backward_bytes=1000)
+    idle = {**standby(D), **standby(E)}
+    s, memory = situation(view=VIEW, reports=TOLD, presences=idle, settings=settings), LeaderMemory()
+    memory.measure({}, {E: Line.of_home(500.0)})
+    up = {
+        careful: [machines[name_of(peer)].line.up for peer in (B, C, D, E)]
+        for careful in (False, True)
+        for machines in (Outlook(s, memory, VIEW.holders, idle.values(), careful).costs.swarm.machines,)
+    }
+    assert up[False] == [inf, 4000, inf, inf], "who stands by, too"
+    assert up[True] == [4000, 4000, 4000, 500], "who worked before has the line that it had"
 
 
 def test_a_large_swarm_is_looked_at_within_the_time_of_a_search() -> None:
