@@ -331,6 +331,10 @@ class Situation(NamedTuple):
         lasts = self.history.probation.lasts
         return frozenset(peer for peer in peers if peer != self.me and lasts(peer.id))
 
+    def only_beside_others(self, peers: Iterable[Peer]) -> frozenset[Peer]:
+        """Those of them who are new, in a run in which a stage may have several holders (rule 45)."""
+        return self.new(peers) if self.settings.replicas > 1 else frozenset()
+
     def hears(self, peer: Peer) -> bool:
         """The peer has given a sign of life lately, or is us."""
         return peer == self.me or (peer in self.liveness.heard and not self.liveness.silent(peer, self.now))

@@ -35,8 +35,8 @@ def founded(swarm: Swarm, names: Sequence[str]) -> Holders:
 
 
 def grown(swarm: Swarm, risk: Risk, goals: bool = True) -> Holders:
-    """What the layout becomes when volunteers come in the order of their names. `goals`: they go to better layouts that
-    no single change is worth it for. Raises NoEnd."""
+    """What the layout becomes when volunteers come in the order of their names. `goals`: they also go to layouts
+    that only several changes together are worth. Raises NoEnd."""
     names = sorted(swarm.machines)
     holders = founded(swarm, names)
     there = len({name for group in holders for name in group})

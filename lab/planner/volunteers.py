@@ -280,8 +280,7 @@ def figures(
     located: Mapping[str, Sequence[dict[str, float]]], hours: float,
 ) -> dict[str, Any]:  # fmt: skip
     """`over_equal_stages`: the mean of the draws' ratios; `one_at_a_time`: as of_growth(); `churn`: by what was
-    counted; `located`: the same, at ten
-    locations."""
+    counted; `located`: the same, at ten locations."""
     at_locations = locations.figures() | {what: _churned(seeds, hours) for what, seeds in located.items()}
     good = [one for one in draws if one["tokens_a_second"]]
     ratios = [one["tokens_a_second"] / one["equal"] for one in good]

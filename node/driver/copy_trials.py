@@ -20,6 +20,7 @@ from ftnode.node.ports import ComputeError
 from ftnode.node.weights.copies import Copy, CopyStore
 from ftnode.node.weights.copy_fetching import Fetched
 from ftnode.node.weights.reading import CopyReading, call_in_time, call_with_slot
+from ftnode.protocol.words.codec import to_plain
 from ftnode.protocol.words.effects import Keep, Recount, Retrace, Sample, Task
 from ftnode.protocol.words.events import Done, Event, KeepFailed
 from ftnode.protocol.words.types import Handle, Version
@@ -97,9 +98,8 @@ class CopyTrials:
         """Raises ComputeError; trio.TooSlowError without a slot."""
         for after, copy in enumerate(lent):
             await self._bring(copy, "sample_chunk", stage=task.stage, key=task.key, after=bool(after))
-        before = task.before
         answer = await call_in_time(
-            self._compute, "retrace", stage=task.stage, version=[before.step, before.commit, list(before.attempt)],
+            self._compute, "retrace", stage=task.stage, version=to_plain(task.before),
             key=task.key, updates=[copy.header.step_count for copy in lent],
             rate_factors=[copy.header.rate_factor for copy in lent],
         )  # fmt: skip
@@ -125,8 +125,6 @@ class CopyTrials:
         """How far what the holder passed on is from what its visit gives, or why it gives nothing. Raises ComputeError;
         trio.TooSlowError without a slot."""
         await self._bring(copy, "copy_chunk", stage=task.stage, encoding=copy.header.encoding)
-        assert task.copy is not None
-        version = [task.copy.step, task.copy.commit, list(task.copy.attempt)]
         slots = {
             name: None if handle is None else self._arena.slot(handle)
             for name, handle in (
@@ -136,7 +134,7 @@ class CopyTrials:
         }  # fmt: skip
         answer = await call_in_time(
             self._compute, "recount", stage=task.stage, step=task.step, attempt=list(task.attempt),
-            microbatch=task.microbatch, visit=task.visit, of=apart_of(task), copy=version,
+            microbatch=task.microbatch, visit=task.visit, of=apart_of(task), copy=to_plain(task.copy),
             key=task.key, **slots,
         )  # fmt: skip
         return number_in(answer, "value")

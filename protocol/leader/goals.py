@@ -15,7 +15,7 @@ from ftnode.protocol.leader.outlook import Outlook, name_of
 from ftnode.protocol.leader.replica_moves import expected_steps
 from ftnode.protocol.planning.changes import Choice
 from ftnode.protocol.planning.goal import Goal, Limits, find_goal, next_change
-from ftnode.protocol.planning.swarm import in_words, stages_of
+from ftnode.protocol.planning.swarm import in_words
 from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.types import Peer
@@ -24,9 +24,11 @@ from ftnode.protocol.words.types import Peer
 def going_to(memory: LeaderMemory, expected: Iterable[Iterable[Peer]], idle: Iterable[Presence]) -> Goal | None:
     """The goal, unless it is reached or nobody can go there any more: it is forgotten then. `idle`: who stands by, and
     may work without others beside it."""
+    if memory.goal is None:
+        return None
     present = tuple(tuple(map(name_of, group)) for group in expected)
     known = {*(name for group in present for name in group), *(name_of(one.peer) for one in idle)}
-    if memory.goal is not None and not memory.goal.stands(present, known):
+    if not memory.goal.stands(present, known):
         memory.goal = None
     return memory.goal
 
@@ -63,4 +65,4 @@ def next_on_the_way(memory: LeaderMemory, outlook: Outlook, limits: Limits) -> C
 
 def gives_up(outlook: Outlook, choice: Choice) -> bool:
     """The change is that the giver gives up what others hold, and nobody learns anything."""
-    return {*choice.place.stages} <= {*stages_of(outlook.changes.present).get(choice.place.name, ())}
+    return {*choice.place.stages} <= {*outlook.changes.held.get(choice.place.name, ())}

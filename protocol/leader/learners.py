@@ -163,7 +163,7 @@ class Learners:
         since = self._noticed.values()
         if s.now < self.memory.asks_after:
             standbys = []
-        new = s.new((*s.members, *(one.peer for one in standbys))) if s.settings.replicas > 1 else frozenset[Peer]()
+        new = s.only_beside_others(presence.peer for presence in standbys)
         idle = [presence for presence in standbys if presence.peer not in new]
         asked = [presence for presence in standbys if s.now >= self._unfit.get(presence.peer, s.now)]
         goal = going_to(self.memory, self._expected(), idle)
@@ -183,7 +183,7 @@ class Learners:
             return
         outlook = Outlook(s, self.memory, self._expected(), self._could(s, asked))
         steps = expected_steps(s, self.memory)
-        new = s.new(presence.peer for presence in asked) if s.settings.replicas > 1 else ()
+        new = s.only_beside_others(presence.peer for presence in asked)
         for presence in asked:
             learnt = {stage for stage, _ in self.learners}
             found = outlook.of(self._expected()).best_place(
@@ -316,7 +316,7 @@ class Learners:
         moves.since = s.now
         if self.memory.goal is None and self._single_change(s, out):
             return
-        new = s.new(s.members) if s.settings.replicas > 1 else ()
+        new = s.only_beside_others(s.members)
         outlook = Outlook(s, self.memory, self._expected(), self._could(s, idle), careful=True)
         limits = Limits(
             {name_of(peer) for peer in s.members if peer in new or not self._may_be_asked(s, peer)},

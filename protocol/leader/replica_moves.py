@@ -86,8 +86,7 @@ class ReplicaMoves:
         """When nothing else happens and nobody stands by: is somebody worth more elsewhere?"""
         out = Outcome()
         # The leader stays a member without a stage, and nobody would ask it to learn one. Who is new works where it is.
-        new = s.new(s.members) if s.settings.replicas > 1 else ()
-        stays = {s.me, *new}
+        stays = {s.me, *s.only_beside_others(s.members)}
         movable = {name_of(peer): stages for peer, stages in self._movable(s).items() if peer not in stays}
         outlook = self._outlook(s) if movable or s.settings.checks else None
         if outlook is None:

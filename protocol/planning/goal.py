@@ -37,7 +37,7 @@ class Goal:
 
     def stands(self, present: Holders, names: Collection[str]) -> bool:
         """All who are to hold something are among `names`, and it is not reached."""
-        return {*stages_of(self.holders)} <= {*names} and not alike(present, self.holders)
+        return {*stages_of(self.holders)} <= {*names} and not same_holders(present, self.holders)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def way_to(changes: Changes, goal: Goal, limits: Limits = NO_LIMITS) -> int | No
     """How many changes lead there; None: too many, or a step would take longer by more than noise in between than now,
     or none do."""
     for count in range(CHANGES_MAX):
-        if alike(changes.present, goal.holders):
+        if same_holders(changes.present, goal.holders):
             return count
         place = _next(changes, goal, limits)
         if place is None:
@@ -127,7 +127,7 @@ def _next(changes: Changes, goal: Goal, limits: Limits) -> Place | None:
     return place if worth.cost <= (1 + NOISE) * max(goal.cost, costs.liquid(changes.present).cost) else None
 
 
-def alike(one: Holders, other: Holders) -> bool:
+def same_holders(one: Holders, other: Holders) -> bool:
     """The same peers hold the same, in whatever order."""
     return [*map(frozenset, one)] == [*map(frozenset, other)]
 

@@ -72,9 +72,10 @@ class StepTrace:
     def on_begin(self, begin: Begin) -> Sample | None:
         """What the step has become is asked for in the next one. Another attempt has taken its place: that was none of
         whose tensors were shown."""
-        if self._over or self._after is not None or begin.base == self._before:
-            if begin.base == self._before and begin.attempt != self._attempt:
-                self._over = True
+        if begin.base == self._before:
+            self._over = self._over or begin.attempt != self._attempt
+            return None
+        if self._over or self._after is not None:
             return None
         if (begin.base.step, begin.base.attempt) != (self._before.step + 1, self._attempt):
             self._over = True

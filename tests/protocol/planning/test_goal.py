@@ -9,7 +9,7 @@ import pytest
 from ftnode.protocol.planning import goal as goals
 from ftnode.protocol.planning.changes import GAIN, NOISE, Changes
 from ftnode.protocol.planning.costs import Costs, Risk
-from ftnode.protocol.planning.goal import Goal, Limits, alike, find_goal, next_change, way_to
+from ftnode.protocol.planning.goal import Goal, Limits, find_goal, next_change, same_holders, way_to
 from ftnode.protocol.planning.search import best_layout
 from ftnode.protocol.planning.swarm import Holders, Swarm, stages_of
 from tests.protocol.planning.swarms import unequal
@@ -42,7 +42,7 @@ def test_from_one_who_holds_all_to_the_best_layout_or_one_as_good(seed: int) -> 
     count = way_to(changes, goal)
     assert count is not None and count <= 20
     assert (1 - GAIN) * changes.costs.scheduled(way[-1]).cost < changes.costs.scheduled(best.holders).cost
-    assert goal.stands(way[-1], changes.costs.swarm.machines) is not alike(way[-1], best.holders)
+    assert goal.stands(way[-1], changes.costs.swarm.machines) is not same_holders(way[-1], best.holders)
     most = (1 + NOISE) * goal.cost
     for holders in way:
         assert changes.costs.swarm.feasible(holders) and changes.costs.liquid(holders).cost <= most
