@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ftnode.lab.liars.ground import ONLY_HOLDER, USUAL, Setting
+from ftnode.lab.liars.ground import ONLY_HOLDER, USUAL, WITHOUT_SHADOW, Ground, Setting
 from ftnode.lab.liars.kinds import KINDS, Kind
 from ftnode.lab.liars.swarm import final
 
@@ -15,6 +15,9 @@ LOSS_MAX: Final = 1.01
 TOKENS_MIN: Final = 0.9
 """Of the rate before, for the same; the machine's own noise is some hundredths."""
 UNCHECKED: Final = Setting(checks=0).name
+UNSHADOWED: Final = Ground(WITHOUT_SHADOW).name
+UNDEFENDED: Final = (UNCHECKED, UNSHADOWED)
+"""Where what is to find a liar was left out."""
 ALL_KINDS: Final = "usual and only holder"
 ROW: Final = ("kind", "outcome", "steps_until_found", "honest_removed", "loss_ratio", "tokens_ratio")
 
@@ -95,7 +98,13 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def only_holder_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Of kinds whose liar holds its stage alone."""
-    return _table("only holder", rows, [kind for kind in KINDS if kind.layout.sole])
+    kinds = [kind for kind in KINDS if kind.layout.sole and kind.layout != WITHOUT_SHADOW]
+    return _table("only holder", rows, kinds)
+
+
+def unshadowed_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Of those whose stage nobody else can see."""
+    return _table("without shadows", rows, [kind for kind in KINDS if kind.layout == WITHOUT_SHADOW])
 
 
 def _table(what: str, rows: Sequence[Mapping[str, Any]], kinds: Sequence[Kind]) -> str:
@@ -127,11 +136,11 @@ def virtual_table(seen: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def setting_table(by_setting: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """Of other settings, as the page has it; an only holder, and runs without checks, have tables of their own."""
+    """Of other settings, as the page has it; an only holder, and runs without a defence, have tables of their own."""
     lines = ["| setting | kind | outcome | steps until found | honest removed | loss over that without it |"]
     lines.append("|---|---|---|---|---|---|")
     for name, rows in by_setting.items():
-        for each in rows if name not in (UNCHECKED, ONLY_HOLDER) else ():
+        for each in rows if name not in (*UNDEFENDED, ONLY_HOLDER) else ():
             cells = f"{_spoken(each['steps_until_found'], 'g')} | {each['honest_removed']:g}"
             loss = _spoken(each["loss_ratio"], ".3f")
             lines.append(f"| {name} | `{each['kind']}` | {each['outcome']} | {cells} | {loss} |")

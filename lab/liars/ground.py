@@ -36,12 +36,13 @@ class Layout:
 
 GROUPS: Final = Layout()
 """The liar has two honest holders beside it."""
-ONE_EACH: Final = Layout(blocks=2, holders=1, sole=True)
-"""The liar holds its stage alone, and nobody else may. Somebody new comes when it has gone."""
-WITH_SHADOW: Final = Layout(blocks=4, holders=1, sole=True, shadow_every=10)
-"""The same, with as many stages as shadows need: another volunteer keeps a copy of the liar's."""
+ONE_EACH: Final = Layout(blocks=2, holders=1, sole=True, shadow_every=10)
+"""The liar holds its stage alone, and nobody else may: another volunteer keeps a shadow of it. Somebody new comes when
+it has gone."""
+WITHOUT_SHADOW: Final = Layout(blocks=2, holders=1, sole=True)
+"""The same, and nobody keeps shadows."""
 WITH_STANDBY: Final = Layout(blocks=2, holders=1, spare=1, sole=True)
-"""The same, and somebody stands by."""
+"""Nobody keeps shadows, and somebody stands by."""
 WITH_ROOM: Final = Layout(blocks=2, holders=2, hold=2, sole=True)
 """As many volunteers as stages. Who has room holds what another one has, so that it can be checked."""
 IN_A_ROW: Final = Layout(blocks=3, holders=1, spare=2)
@@ -67,6 +68,7 @@ class Setting:
 
 USUAL: Final = Setting()
 ONLY_HOLDER: Final = "only holder"
+NO_SHADOWS: Final = "without shadows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,8 @@ class Ground:
     @property
     def name(self) -> str:
         """Under which its rows stand: what is not as usual."""
-        parts = [ONLY_HOLDER] * self.layout.sole + [self.setting.name] * (self.setting != USUAL)
+        parts = [ONLY_HOLDER] * self.layout.sole + [NO_SHADOWS] * (self.layout == WITHOUT_SHADOW)
+        parts += [self.setting.name] * (self.setting != USUAL)
         return ", ".join(parts) or USUAL.name
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ftnode.lab.liars.ground import GROUPS, IN_A_ROW, ONE_EACH, WITH_ROOM, WITH_SHADOW, WITH_STANDBY, Layout
+from ftnode.lab.liars.ground import GROUPS, IN_A_ROW, ONE_EACH, WITH_ROOM, WITH_STANDBY, WITHOUT_SHADOW, Layout
 
 FOR_STEPS: Final = 100
 """A full-time liar that is not found in so many steps counts as not found: the goal is 20."""
@@ -61,17 +61,17 @@ NUMBERS: Final = {
 }  # fmt: skip
 """By the lie's name in lies.py, in words."""
 NAMES: Final = {"nothing": "zero"}
-ALONE: Final = ("gradients-times1000", "gradients-turned", "gradients-noise", "gradients-older", "activations-noise",
-                "activations-largest")  # fmt: skip
-"""What a stage's only holder does."""
+ALONE: Final = ("gradients-times1000", "gradients-turned", "gradients-noise", "gradients-older", "gradients-nothing",
+                "activations-noise", "activations-turned", "activations-largest")  # fmt: skip
+"""What a stage's only holder does, of which another volunteer keeps a shadow."""
 ALONE_WITH_ROOM: Final = ("gradients-turned", "activations-noise")
 """The same where somebody has room to hold the stage as well."""
-ALONE_WITH_SHADOW: Final = ("activations-noise", "activations-turned", "gradients-turned", "gradients-noise",
-                            "gradients-nothing")  # fmt: skip
-"""The same where somebody keeps a copy of the stage."""
+UNSEEN: Final = ("gradients-times1000", "gradients-turned", "gradients-noise", "gradients-older", "activations-noise",
+                 "activations-largest")  # fmt: skip
+"""The same where nobody keeps one."""
 WHERE: Final = {ONE_EACH: ("", ""), WITH_STANDBY: ("-with-standby", ", where somebody stands by"),
                 WITH_ROOM: ("-with-room", ", where a member has room"),
-                WITH_SHADOW: ("-with-shadow", ", of which another keeps a shadow")}  # fmt: skip
+                WITHOUT_SHADOW: ("-without-shadow", ", of which nobody keeps a shadow")}  # fmt: skip
 
 
 def _numbers(what: str, virtual: str) -> tuple[Kind, ...]:
@@ -123,7 +123,7 @@ KINDS: Final = (
     *(_alone(told, ONE_EACH) for told in ALONE),
     _alone("activations-largest", WITH_STANDBY),
     *(_alone(told, WITH_ROOM) for told in ALONE_WITH_ROOM),
-    *(_alone(told, WITH_SHADOW) for told in ALONE_WITH_SHADOW),
+    *(_alone(told, WITHOUT_SHADOW) for told in UNSEEN),
 )  # fmt: skip
 """In the order of the page."""
 HONEST: Final = Kind("honest", "nobody lies")

@@ -13,7 +13,7 @@ from ftnode.node.home.size import size_text
 from ftnode.node.manifests.line_choice import Choice
 from ftnode.protocol.manifest.parse import Manifest
 from ftnode.protocol.words.errors import UserError
-from ftnode.protocol.words.settings import SHADOW_STAGES_MIN, SWAP_STAGES_MIN
+from ftnode.protocol.words.settings import SWAP_STAGES_MIN
 
 ERRORS = "protection_choice"
 
@@ -52,8 +52,6 @@ def with_protection(choice: Choice, name: str | None) -> Choice:
     stages, every = manifest.pipeline.stages, shadow_every(manifest)
     if name is None:
         return _default(choice, every)
-    if name == "shadow" and stages < SHADOW_STAGES_MIN:
-        raise UserError(f"--protect shadow needs {SHADOW_STAGES_MIN} stages, not {stages}; choose checkfree")
     if name == "checkfree+" and (stages < SWAP_STAGES_MIN or manifest.batch.microbatches < 2):
         raise UserError(
             f"--protect checkfree+ needs {SWAP_STAGES_MIN} stages and 2 microbatches, for swapped routes; choose "
@@ -98,11 +96,6 @@ def _default(choice: Choice, every: int) -> Choice:
     manifest = choice.manifest
     if manifest.start.weights:
         return _with(choice, "checkfree", every, "a lost stage begins again with the model that the run goes on from")
-    if manifest.pipeline.stages < SHADOW_STAGES_MIN:
-        back = (
-            "a lost one is blended" if manifest.pipeline.stages > 1 else "one that is alone comes back with its holder"
-        )
-        return _with(choice, "checkfree", every, f"shadows need {SHADOW_STAGES_MIN} stages; {back}")
     if every > SHADOW_EVERY_MAX:
         return _with(choice, "checkfree", every, f"shadows would be {every} steps old, for a tenth of a step's bytes")
     reason = "with shadows a run was 6 iterations behind after 24 losses, with blends of neighbours 225"

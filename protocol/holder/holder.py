@@ -156,7 +156,8 @@ class Holder:
     @property
     def tensors(self) -> int:
         """How many boundary tensors are here: of the attempt in work, and early ones."""
-        return len(self._early) + len(self.copy_trials) + (self.work.tensors if self.work is not None else 0)
+        of_attempt = self.work.holds.handles if self.work is not None else frozenset()
+        return len(self._early) + len(self.copy_trials.handles | of_attempt)
 
     def pace_of(self, stage: int) -> float:
         """Seconds that a microbatch takes here, as StageReport.pace; 0 while nothing is known."""
@@ -422,7 +423,7 @@ class Holder:
                 self.work.give_up("its work on this attempt was dropped")
         self.work.installed(self._own.usable(s, self.learning, begin.base))
         out.extend(self.copies.on_begin(s, begin))
-        out.extend(self.copy_trials.begin(s, begin, self.copies, self.doubts))
+        out.extend(self.copy_trials.begin(s, self.work, self.copies, self.doubts))
         for sender, boundary, handle, relay in self._early.take():
             out.extend(self.on_boundary(s, sender, boundary, handle, relay))
         early, self._early_shares = self._early_shares, {}

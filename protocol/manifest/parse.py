@@ -36,7 +36,7 @@ from ftnode.protocol.manifest.sections import (
     Trust,
 )
 from ftnode.protocol.words.errors import UserError
-from ftnode.protocol.words.settings import SHADOW_STAGES_MIN, SWAP_STAGES_MIN, Settings
+from ftnode.protocol.words.settings import SWAP_STAGES_MIN, Settings
 
 ERRORS = "manifest"
 
@@ -285,11 +285,6 @@ class _Reader:
             self._fail("pipeline", "boundary_gradients", wrong)
         if manifest.pipeline.swap and stages < SWAP_STAGES_MIN:
             self._fail("pipeline", "swap", f"swapped routes need {SWAP_STAGES_MIN} stages, not {stages}")
-        if manifest.recovery.shadow_every and stages < SHADOW_STAGES_MIN:
-            self._fail(
-                "recovery", "shadow_every", f"shadows need {SHADOW_STAGES_MIN} stages, not {stages}: with fewer, a "
-                "stage has adjacent ones only",
-            )  # fmt: skip
         if manifest.membership.join != "open" and not manifest.membership.peers:
             self._fail("membership", "peers", "nobody is listed; add the PeerIds of volunteers (ftnode id), or set "
                        'membership.join = "open"')  # fmt: skip

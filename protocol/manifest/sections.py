@@ -320,8 +320,8 @@ class Recovery:
         "bytes of a step allow.", 0, 1_000_000,
     )  # fmt: skip
     shadow_every: int = key(
-        "Steps between two compressed copies of each stage to a peer of a stage that is not adjacent; 0: none. Needs 4 "
-        "stages; takes at most 10 % of the bytes of a step.", 0, 1_000_000,
+        "Steps between two compressed copies of each stage to a peer of another one, rather not an adjacent one; 0: "
+        "none. Takes at most 10 % of the bytes of a step.", 0, 1_000_000,
     )  # fmt: skip
     shadow_encoding: str = key("Numbers of those copies.", 0, 0, "bfloat16", "int8")
     rate_factor: float = key("A rebuilt stage learns faster by this factor.", 0.1, 10.0)

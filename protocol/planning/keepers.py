@@ -11,7 +11,8 @@ from ftnode.protocol.words.types import HEAD
 
 
 def keeping_stage(stage: int, stages: int) -> int:
-    """The block stage whose first holder keeps the shadow of block stage `stage`: half the pipeline away."""
+    """The block stage whose first holder keeps the shadow of block stage `stage`: half the pipeline away, and where
+    there is another one that is not next to it, so far."""
     return (stage - 1 + max(2, stages // 2)) % stages + 1
 
 
@@ -55,13 +56,15 @@ def _firsts_before_others(groups: Sequence[tuple[Name, ...]]) -> list[Name]:
 
 
 def _of_blocks(holders: Sequence[tuple[Name, ...]], sites: Mapping[Name, str]) -> list[tuple[int, Name]]:
-    """One for each block stage, as near to half the pipeline away as can be, and not next to it. Each keeps no more
-    shadows than it holds block stages, as long as others have room; stages that have few at other sites choose first.
+    """One for each block stage, as near to half the pipeline away as can be, and rather not next to it. Each keeps no
+    more shadows than it holds block stages, as long as others have room; stages that have few at other sites choose
+    first. The shadow of a run's one block stage lies with the head.
     """
     stages: int = len(holders) - 1
     found: list[tuple[int, Name]] = []
     blocks = range(1, stages + 1)
-    places = [(peer, other, rank) for other in blocks for rank, peer in enumerate(holders[other])]
+    at = blocks if stages > 1 else (HEAD,)
+    places = [(peer, other, rank) for other in at for rank, peer in enumerate(holders[other])]
     room = Counter(peer for peer, _, _ in places)
     able = {
         stage: [(closeness(peer, group, sites), peer, other, rank) for peer, other, rank in places if peer not in group]

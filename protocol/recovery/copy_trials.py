@@ -27,7 +27,7 @@ from ftnode.protocol.step.tensor_holds import Holds
 from ftnode.protocol.wire.admission import REASON_MAX
 from ftnode.protocol.words.effects import Backward, Compute, Recount, Release, Retrace, Sample
 from ftnode.protocol.words.events import Done
-from ftnode.protocol.words.messages import Begin, Boundary, Donor, SealedTensor, WasGiven
+from ftnode.protocol.words.messages import Boundary, Donor, SealedTensor, WasGiven
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import HEAD, Handle, Peer, Version, spoken_stage
 from ftnode.protocol.words.view import View
@@ -50,11 +50,12 @@ class _Trial:
     """Of one copy."""
 
     def __init__(
-        self, me: Peer, lot: Lot, version: Version, view: View, begin: Begin, settings: Settings, trace: StepTrace
+        self, me: Peer, lot: Lot, version: Version, work: StepWork, settings: Settings, trace: StepTrace
     ) -> None:  # fmt: skip
         self.stage, self.of, self.version = lot.learnt[0], lot.of, version
-        self.trace = trace
-        self.holds = Holds()
+        self.trace, self._showing = trace, work.showing
+        self.holds = Holds(beside=work.holds)
+        view, begin = work.view, work.begin
         self.check = Check(me, lot, view, begin, settings, self.holds)
         self.collects = True
         """The step is under way whose visits they are."""
@@ -66,6 +67,11 @@ class _Trial:
         self.done_again = 0
         """Visits, and what the holder passed on is what they give."""
         self.running: Recount | Retrace | None = None
+
+    def seen_by_us(self) -> list[tuple[Boundary, Handle]]:
+        """What passed between the holder and us, of what is wanted: nobody else has to show us that."""
+        found = [self._showing.own(key) for key in self.check.lacking()] if self.collects else []
+        return [each for each in found if each is not None]
 
     @property
     def over(self) -> bool:
@@ -85,36 +91,40 @@ class CopyTrials:
         self.refuted: Refuted | None = None
         """What the leader is told until the stage has others, or another copy is tried."""
 
-    def __len__(self) -> int:
-        """How many tensors are here."""
-        return len(self._trial.holds) if self._trial is not None else 0
+    @property
+    def handles(self) -> frozenset[Handle]:
+        """Of the tensors that are held here, of which the attempt may hold some, too."""
+        return self._trial.holds.handles if self._trial is not None else frozenset()
 
     # -- whose visits, and which
 
-    def begin(self, s: Situation, begin: Begin, copies: OwnCopies, doubts: Doubts) -> Outcome:
+    def begin(self, s: Situation, work: StepWork, copies: OwnCopies, doubts: Doubts) -> Outcome:
         """Another attempt: of what was made in the one before nobody shows anything any more."""
-        out, view = Outcome(), s.view
+        out, view, begin = Outcome(), s.view, work.begin
         self._collects_no_more(out)
         if self._trial is not None and (sample := self._trial.trace.on_begin(begin)) is not None:
             out.append(Compute(sample))
         self._let_go(s, out, copies)
-        here = view is not None and s.member and begin.attempt.view == view.number
-        tries = here and begin.training and not begin.skip and s.settings.checks
+        member = view is not None and s.member and begin.attempt.view == view.number
+        tries = member and begin.training and not begin.skip and s.settings.checks
         if self._trial is not None or view is None or not tries:
             return out
         for stage, keeper in begin.keepers:
-            if keeper != s.me or not copies.keeps(stage, begin.base) or self._drawn.get(stage) == begin.base:
-                continue
-            of = _holder_that_others_see(view, s.me, stage, s.settings)
-            self._drawn[stage] = begin.base
-            if of is None:
+            of = _holder_that_is_seen(view, s.me, stage, s.settings)
+            here = copies.keeps(stage, begin.base)
+            able = keeper == s.me and self._drawn.get(stage) != begin.base and (here or copies.may_fetch(stage))
+            if of is None or not able:
                 continue
             doubted = doubts.choose(begin.step, [of], s.chance) is not None or self._against.get((stage, of), 0.0) > 0
+            if not (here or doubted):
+                continue
+            out.extend(copies.fetch_now(s, begin, stage) if not here else ())
+            self._drawn[stage] = begin.base
             if doubted or s.chance.random() < _chance(stage, s.settings):
                 lot = Lot(of, 0.0, s.chance.getrandbits(32), (stage,), copy=begin.base)
                 donor = Donor(stage, of, s.contacts.get(of, ()))
                 trace = StepTrace(donor, begin.base, begin.attempt, s.chance.getrandbits(32))
-                trial = _Trial(s.me, lot, begin.base, view, begin, s.settings, trace)
+                trial = _Trial(s.me, lot, begin.base, work, s.settings, trace)
                 if trial.check.stages:
                     self._trial, self.refuted = trial, None
                     out.append(Compute(trace.begin()))
@@ -140,9 +150,9 @@ class CopyTrials:
     def met(self, s: Situation, done: Done) -> Outcome:
         """A task of our own is done. Of a microbatch that came back to us the only holder has most behind it."""
         out, trial, task = Outcome(), self._trial, done.task
-        if trial is None or not trial.collects or not isinstance(task, Backward) or done.fault:
+        if trial is None or not trial.collects or done.fault:
             return out
-        if task.microbatch not in trial.met:
+        if isinstance(task, Backward) and task.microbatch not in trial.met:
             trial.met.add(task.microbatch)
             if trial.chosen < TRIAL_BLOCKS and s.chance.random() * _expected(s, trial.check.view) < TRIAL_BLOCKS:
                 visits = _visits(trial.stage, task.microbatch, trial.check.view, s.settings)
@@ -153,13 +163,15 @@ class CopyTrials:
                     self._end(out)
                     return out
                 out.extend(asked[0])
+        for boundary, handle in trial.seen_by_us():
+            out.extend(self.show(boundary, handle))
         return out.extended(trial.check.ask_again())
 
     # -- what others show
 
     def wants(self, sender: Peer, boundary: Boundary) -> bool:
         trial = self._trial
-        return trial is not None and trial.collects and trial.check.wants(sender, boundary)
+        return trial is not None and trial.collects and sender != trial.of and trial.check.wants(sender, boundary)
 
     def show(self, boundary: Boundary, handle: Handle) -> Outcome:
         """It is one that we asked for. Where all is here of what a visit was given, the holder is asked at once whether
@@ -275,14 +287,13 @@ def _holds_alone(s: Situation, stage: int, holder: Peer) -> bool:
     return s.view is not None and s.view.holders[stage] == (holder,)
 
 
-def _holder_that_others_see(view: View, me: Peer, stage: int, settings: Settings) -> Peer | None:
-    """The only holder of a block stage, if others than it hold all stages beside, and not we: what we gave it, or got
-    of it, nobody else can show us."""
+def _holder_that_is_seen(view: View, me: Peer, stage: int, settings: Settings) -> Peer | None:
+    """The only holder of a block stage, if others than it hold all stages beside: they know what passed."""
     if stage == HEAD or len(view.holders[stage]) != 1:
         return None
     (holder,) = view.holders[stage]
     beside = [view.holders[near] for near in stages_beside(view, stage, settings.swap)]
-    seen = holder != me and all(me not in group and {*group} - {holder} for group in beside)
+    seen = holder != me and all({*group} - {holder} for group in beside)
     return holder if seen else None
 
 

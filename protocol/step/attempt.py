@@ -83,11 +83,12 @@ class StepWork:
         self.stages = view.stages_of(me) + tuple(stage for stage, peer in begin.learners if peer == me)
         self._required = frozenset(view.stages_of(me) if me in view.members() else self.stages)
         self.last = last_visit(settings.stages, view)
-        self._holds = Holds()
-        self.outbox = Outbox(me, deadlines, self._holds)
+        self.holds = Holds()
+        """What others keep beside the attempt shares this ledger (copy_trials.py)."""
+        self.outbox = Outbox(me, deadlines, self.holds)
         self.groups = Groups(me, view, begin, settings)
         self.untried = {*untried}
-        self._check = Check(me, lot, view, begin, settings, self._holds) if lot is not None else None
+        self._check = Check(me, lot, view, begin, settings, self.holds) if lot is not None else None
         self._to_judge: list[Judge] = []
         """What our leader wants to know besides what is looked at now."""
         self._pace, self._line, self._others = pace, line, others
@@ -100,9 +101,9 @@ class StepWork:
         self._paths: dict[int, Path] = dict(begin.paths)
         self._admissions = Admissions(me, view, begin, settings)
         self.showing = Showing(
-            view, begin, self.groups, settings, self.outbox, self._holds, self._paths, self._admissions
+            view, begin, self.groups, settings, self.outbox, self.holds, self._paths, self._admissions
         )
-        self._errands = Errands(me, view, begin, settings, self.groups, self._holds, self._admissions)
+        self._errands = Errands(me, view, begin, settings, self.groups, self.holds, self._admissions)
         self._arrived: set[TensorKey] = set()
         """Inputs and gradients that have been here, each taken once; the input of visit 0 is the batch itself."""
         self._unfinished: set[tuple[int, int]] = set()
@@ -183,14 +184,9 @@ class StepWork:
         """Stages of whose sums the leader may hear."""
         return (self.results.keys() & self._installed.keys()) - self.untried
 
-    @property
-    def tensors(self) -> int:
-        """How many boundary tensors are held for this attempt."""
-        return len(self._holds)
-
     def let_go(self) -> list[Effect]:
         """Release every tensor: nobody needs them from us any more."""
-        return _release(self._holds.let_go_of_all())
+        return _release(self.holds.let_go_of_all())
 
     def lose(self, stage: int) -> None:
         """Weights and gradient of the stage are gone here; others may yet commit what the rest of it made."""
@@ -327,7 +323,7 @@ class StepWork:
     def _add_forward(self, microbatch: int, visit: int) -> None:
         begin, validation = self.begin, self.is_validation(microbatch)
         stage = self.route(microbatch)[visit]
-        handle = self._holds.handle(READ, (microbatch, visit, FORWARD))
+        handle = self.holds.handle(READ, (microbatch, visit, FORWARD))
         if visit == self.last and not validation:
             self._add(Backward(stage, begin.step, begin.attempt, microbatch, visit, None, handle, False))
         else:
@@ -432,8 +428,8 @@ class StepWork:
     def _add_backward(self, microbatch: int, visit: int) -> None:
         begin, key = self.begin, (microbatch, visit)
         stage = self.route(microbatch)[visit]
-        gradient = self._holds.handle(READ, (microbatch, visit, BACKWARD))
-        made_from = self._holds.handle(READ, (microbatch, visit, FORWARD))
+        gradient = self.holds.handle(READ, (microbatch, visit, BACKWARD))
+        made_from = self.holds.handle(READ, (microbatch, visit, FORWARD))
         recompute = key not in self._saved
         self._add(Backward(stage, begin.step, begin.attempt, microbatch, visit, gradient, made_from, recompute))
 
@@ -495,7 +491,7 @@ class StepWork:
 
     def try_out(self, lot: Lot, now: float) -> list[Effect]:
         """Rule 48: what was lent to us is here, in the middle of the step, in which no check is under way."""
-        self._check = Check(self.me, lot, self.view, self.begin, self.settings, self._holds)
+        self._check = Check(self.me, lot, self.view, self.begin, self.settings, self.holds)
         for stage in self._check.stages:
             if lot.rebuilt >= 0:  # its group tells us nothing, but we have met all microbatches
                 self._check.told(stage, self._visits_by(stage, lot.of), now)
@@ -697,7 +693,7 @@ class StepWork:
 
     def _has_read(self, key: TensorKey) -> list[Effect]:
         """No task reads it any more."""
-        return _release(self._holds.let_go(READ, [key]))
+        return _release(self.holds.let_go(READ, [key]))
 
     # -- boundary tensors
 
@@ -718,7 +714,7 @@ class StepWork:
     def _hand_over(self, kept: OwedTensor) -> None:
         """From one stage of ours to another: the outbox keeps what the other reads."""
         key = kept.key
-        handle = self._holds.handle(RESEND, key)
+        handle = self.holds.handle(RESEND, key)
         if handle is not None and not self._has(key):
             self._store(key, handle)
 
@@ -777,7 +773,7 @@ class StepWork:
     def _store(self, key: TensorKey, handle: Handle) -> None:
         microbatch, visit, direction = key
         self._has_come(key)
-        self._holds.hold(READ, key, handle)
+        self.holds.hold(READ, key, handle)
         if direction is FORWARD:
             self._add_forward(microbatch, visit)
         elif (microbatch, visit) in self._forwarded:
@@ -899,7 +895,7 @@ class StepWork:
             self._inflight.pop(m, None)
         self._arrived.difference_update(dropped)
         self._scores.clear()
-        unread = self._holds.let_go(READ, [key for key in dropped if key not in running])
+        unread = self.holds.let_go(READ, [key for key in dropped if key not in running])
         return _release(unread + self.outbox.drop(lambda kept: kept.boundary.microbatch in mine))
 
 

@@ -252,7 +252,7 @@ class Check:
         """A tensor that we want is here."""
         key = key_of(boundary)
         block = next(block for block, tensors in self._open.items() if key in tensors)
-        if key in self._inputs(block):
+        if key in self._inputs(block) and boundary.path[maker_of(boundary.visit, boundary.direction)] != self.me:
             self.shown.add(boundary)
         self._holds.hold(CHECK, key, handle)
         self._open[block][key] = handle
@@ -268,11 +268,15 @@ class Check:
             for key in (key for key, handle in self._open[block].items() if handle is None):
                 group = self._beside(key, wanted[key])
                 others = [peer for peer in group if peer not in (self.me, self.of)]
-                if not others and not (wanted[key] is SEEN and self.me in group):  # else it is on its way to us
-                    return None
+                if not others and not (self.me in group and (wanted[key] is SEEN or self._copy is not None)):
+                    return None  # else we have it soon
                 effects += [Send(peer, self._asking(key, wanted[key]), None) for peer in others]
             tasks += self._recounts(block)
         return effects, tasks
+
+    def lacking(self) -> list[TensorKey]:
+        """What the next visits wait for."""
+        return [key for tensors in self._open.values() for key, handle in tensors.items() if handle is None]
 
     def ask_again(self) -> list[Effect]:
         """Of donors, which may be far away: for what had not been made when we asked. Of whom `question` asks, whether

@@ -100,14 +100,22 @@ class Showing:
 
     def _show_given(self, key: TensorKey) -> list[Effect]:
         """A tensor that was made for us, to those who want to see it, once it is here."""
+        given = self._given_to_us(key) if key in self._curious else None
+        return [Send(peer, *given) for peer in self._curious.pop(key)] if given is not None else []
+
+    def own(self, key: TensorKey) -> tuple[Boundary, Handle] | None:
+        """What others would be shown, if it is here: what we made, or what was made for us."""
+        kept, handle = self._outbox.kept(key), self._holds.handle(RESEND, key)
+        return (kept.boundary, handle) if kept is not None and handle is not None else self._given_to_us(key)
+
+    def _given_to_us(self, key: TensorKey) -> tuple[Boundary, Handle] | None:
         begin, (microbatch, visit, direction) = self.begin, key
-        handle = self._holds.handle(SEEN, key)
-        sealed = self._given.of(key)
-        if handle is None or sealed is None or key not in self._curious:
-            return []
+        handle, sealed = self._holds.handle(SEEN, key), self._given.of(key)
+        if handle is None or sealed is None:
+            return None
         place = begin.lineage, self.view.number, begin.step, begin.attempt, microbatch, visit, direction
-        taken = Boundary(*place, self._paths[microbatch], sealed.seal, self._admissions.word_of(microbatch))
-        return [Send(peer, taken, handle) for peer in self._curious.pop(key)]
+        word = self._admissions.word_of(microbatch)
+        return Boundary(*place, self._paths[microbatch], sealed.seal, word), handle
 
     def _may_see(self, peer: Peer, key: TensorKey) -> bool:
         """Who may do the visits again between which it passes, or is asked whether it is shown: at either end. Nobody

@@ -28,17 +28,18 @@ READ, RESEND, SEEN, CHECK, ERRAND = Use.READ, Use.RESEND, Use.SEEN, Use.CHECK, U
 
 
 class Holds:
-    """The one ledger of an attempt's tensors. Whoever lets go of some gets those that nothing holds any more, and
-    releases them."""
+    """The ledger of an attempt's tensors. Whoever lets go of some gets those that nothing holds any more, and releases
+    them. `beside`: another ledger of the same tensors, which may outlive this one, or end before it."""
 
-    def __init__(self) -> None:
+    def __init__(self, beside: Holds | None = None) -> None:
         self._handles: dict[tuple[Use, TensorKey], Handle] = {}
-        self._uses: dict[Handle, int] = {}
-        """Handle → how many uses hold it, at least one."""
+        self._uses: dict[Handle, int] = beside._uses if beside is not None else {}
+        """Handle → how many uses hold it, at least one, in all ledgers."""
 
-    def __len__(self) -> int:
-        """How many tensors."""
-        return len(self._uses)
+    @property
+    def handles(self) -> frozenset[Handle]:
+        """Of all tensors that are held here."""
+        return frozenset(self._handles.values())
 
     def hold(self, use: Use, key: TensorKey, handle: Handle) -> None:
         self._handles[use, key] = handle
@@ -53,10 +54,9 @@ class Holds:
         return tuple([handle for handle in found if handle is not None and self._unused(handle)])
 
     def let_go_of_all(self) -> tuple[Handle, ...]:
-        handles = tuple(self._uses)
+        mine = [*self._handles.values()]
         self._handles.clear()
-        self._uses.clear()
-        return handles
+        return tuple(sorted(handle for handle in mine if self._unused(handle)))
 
     def _unused(self, handle: Handle) -> bool:
         self._uses[handle] -= 1

@@ -20,8 +20,6 @@ LENT_TOLD = HEAD_KEEPERS * LENT_OF_A_KEEPER
 """Of a stage, in one message."""
 LENT_REMEMBERED = 2 * LENT_TOLD
 """Of a stage: the view before had other keepers."""
-SHADOW_STAGES_MIN = 4
-"""Shadows need so many block stages: below, some stage has only adjacent ones."""
 
 
 LIMIT_MOST = 0.4

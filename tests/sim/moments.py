@@ -75,7 +75,7 @@ class Moments(Faults):
     def adjacent(self) -> bool:
         """Two block stages that are neighbours, at once; now and then a third."""
         view = best_view(self.world)
-        if view is None:
+        if view is None or self.world.settings.stages < 2:
             return False
         groups = holders(self.world, view)
         first = self.chance.randint(1, self.world.settings.stages - 1)

@@ -241,15 +241,16 @@ class Scenario:
             self.last_commit = world.now
 
     def is_over(self) -> bool:
-        """All steps are committed in one lineage, whose last members keep the weights, and the others are halted."""
-        live = [host for host in self.world.live() if host.view is not None]
-        by_peer = {host.peer: host for host in live}
-        leaders = {by_peer.get(host.view.leader) for host in live if host.view is not None}
-        return any(host.participant.holder.finished for host in live) and all(
-            leader is not None
-            and (leader.participant.holder.finished or leader.participant.waiting().startswith("halted: "))
-            for leader in leaders
-        )
+        """All steps are committed in one lineage, whose last members keep the weights, and in each other one, too, or
+        it is halted."""
+        finished, halted = set[str](), set[str]()
+        for host in self.world.live():
+            view = host.view
+            if view is not None and host.participant.holder.finished:
+                finished.add(view.lineage.id)
+            elif view is not None and view.leader == host.peer and host.participant.waiting().startswith("halted: "):
+                halted.add(view.lineage.id)
+        return bool(finished) and self.lineages() <= finished | halted
 
     def is_split(self) -> bool:
         """In an open run what was founded apart stays apart; each run's person decides."""

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from ftnode.lab.liars.ground import ONE_EACH, WITH_ROOM, WITH_SHADOW
+from ftnode.lab.liars.ground import ONE_EACH, WITH_ROOM, WITHOUT_SHADOW
 from ftnode.lab.liars.kinds import KINDS
 
 
@@ -46,7 +46,10 @@ ONLY_HOLDER: Final = Shown(
 )
 """Where nobody has room it is not defended."""
 IN_SHADOW: Final = Shown(
-    ("sim.test_only_holders:test_who_passes_on_something_else_goes",),
+    (
+        "sim.test_only_holders:test_who_passes_on_something_else_goes",
+        "sim.test_only_holders:test_a_keeper_beside_the_stage_sees_it_too",
+    ),
     ("sim.test_only_holders:test_without_a_part_of_it_the_liar_stays",),
 )
 TRAINS: Final = Shown(
@@ -82,10 +85,11 @@ TABLE: Final[dict[str, Shown]] = {
         ("sim.test_hidden_tensors:test_who_shows_nobody_its_tensors_goes_and_nobody_else",),
         ("sim.test_hidden_tensors:test_planted_nobody_says_that_it_is_not_shown_something",),
     ),
-    **{kind.name: ONLY_HOLDER for kind in KINDS if kind.layout in (ONE_EACH, WITH_ROOM)},
-    **{kind.name: IN_SHADOW for kind in KINDS if kind.layout == WITH_SHADOW},
-    **{f"only-holder-with-shadow-gradients-{name}": TRAINS for name in ("turned", "noise", "zero")},
+    **{kind.name: ONLY_HOLDER for kind in KINDS if kind.layout in (WITHOUT_SHADOW, WITH_ROOM)},
+    **{kind.name: IN_SHADOW for kind in KINDS if kind.layout == ONE_EACH},
+    **{f"only-holder-gradients-{name}": TRAINS for name in ("turned", "noise", "older", "zero")},
     "only-holder-activations-largest": LARGEST,
+    "only-holder-without-shadow-activations-largest": LARGEST,
     "only-holder-with-standby-activations-largest": LARGEST,
     "wrong-hashes": Shown(
         ("sim.test_liars:test_a_liar_is_found_and_nobody_honest_goes",),

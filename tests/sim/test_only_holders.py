@@ -16,13 +16,15 @@ from ftnode.protocol.recovery.copies import keepers
 from ftnode.protocol.recovery.copy_trials import CopyTrials, Refuted
 from ftnode.protocol.recovery.step_trace import StepTrace
 from ftnode.protocol.situation import Outcome, Situation
+from ftnode.protocol.step.attempt import StepWork
 from ftnode.protocol.step.check import Check
 from ftnode.protocol.step.showing import Showing
+from ftnode.protocol.step.tensor_holds import Holds
 from ftnode.protocol.words.effects import Keep
 from ftnode.protocol.words.events import Done
-from ftnode.protocol.words.messages import Begin
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import HEAD
+from tests.sim.checks import Violation
 from tests.sim.compute import Poison, Weights
 from tests.sim.host import Host
 from tests.sim.liars import grown, lost, view_of
@@ -83,6 +85,40 @@ def test_who_passes_on_something_else_goes(seed: int, gradients: bool) -> None:
     world.run(world.now + SECONDS, lambda: world.ledger.top_commit() >= before + 40)
     assert world.ledger.top_commit() >= before + 40
     assert lost(world) == [str(liar.peer)], [*world.notes][-20:]
+
+
+def beside(stages: int, seed: int) -> tuple[World, Host]:
+    """A run with so few block stages that who keeps a stage's shadow holds one beside it, or the head; and who holds
+    one of these stages, and does not lead."""
+    world = world_of(seed, replace(SETTINGS, stages=stages))
+    view = view_of(world)
+    (stage,) = [stage for stage in range(1, stages + 1) if view.leader not in view.holders[stage]][:1]
+    return world, holder(world, stage)
+
+
+@pytest.mark.parametrize("lie", ["activations", "gradients", "training"])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("stages", [1, 2, 3])
+def test_a_keeper_beside_the_stage_sees_it_too(stages: int, seed: int, lie: str) -> None:
+    world, liar = beside(stages, seed)
+    if lie == "training":
+        trains_otherwise(world, liar)
+    else:
+        passes_on(world, liar, lie == "gradients")
+    before = world.ledger.top_commit()
+    world.run(world.now + 3 * SECONDS, lambda: str(liar.peer) in lost(world))
+    assert lost(world) == [str(liar.peer)], [*world.notes][-20:]
+    assert world.ledger.top_commit() - before <= (12 if lie == "training" else 2) * SETTINGS.shadow_every
+    world.run(world.now + SECONDS)
+    assert lost(world) == [str(liar.peer)], [*world.notes][-20:]
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3])
+def test_a_keeper_beside_the_stage_sees_nothing_where_nobody_lies(stages: int) -> None:
+    world, _ = beside(stages, 1)
+    with tried() as values, retraced() as traced:
+        world.run(world.now + 2 * SECONDS)
+    assert len(values) > 5 and len(traced) > 5 and {*values, *traced} == {0.0} and not lost(world), (values, traced)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -214,9 +250,9 @@ def test_also_of_a_copy_that_takes_several_steps_it_is_seen_how_the_step_was_tra
     assert len(values) > 5 and {*values} == {0.0} and not lost(world), (values, lost(world))
 
 
-def says_so(self: CopyTrials, s: Situation, begin: Begin, *given: object) -> Outcome:
+def says_so(self: CopyTrials, s: Situation, work: StepWork, *given: object) -> Outcome:
     """It says that whoever it keeps a copy of lies."""
-    for stage, keeper in begin.keepers:
+    for stage, keeper in work.begin.keepers:
         if keeper == s.me and stage != HEAD and s.view is not None and len(s.view.holders[stage]) == 1:
             self.refuted = Refuted(stage, s.view.holders[stage][0], "a lie", 1.0)
     return Outcome()
@@ -250,15 +286,21 @@ def test_a_keeper_that_accuses_without_a_reason_costs_one_holder_its_place_and_a
         pytest.param((copy_trials, "COPIES_ROUND", 100.0), id="anything is near enough"),
         pytest.param((Holder, "_say_what_is_refuted", lambda self, *given: None), id="nobody is told"),
         pytest.param((Showing, "_those_who_may_see", lambda self, stage: self.groups.of(stage)), id="nobody shows"),
+        pytest.param((Showing, "own", lambda self, key: None), id="a keeper beside does not look at its own"),
     ],
 )  # fmt: skip
 def test_without_a_part_of_it_the_liar_stays(bug: tuple[Any, str, Any]) -> None:
     with patched(bug):
-        world = world_of(1)
-        liar = holder(world)
+        world, liar = beside(2, 1)
         passes_on(world, liar, False)
         world.run(world.now + SECONDS, lambda: str(liar.peer) in lost(world))
     assert not lost(world)
+
+
+def test_planted_a_ledger_of_its_own_releases_what_the_attempt_holds() -> None:
+    alone = Holds.__init__
+    with patched((Holds, "__init__", lambda self, beside=None: alone(self))), pytest.raises(Violation):
+        beside(2, 1)
 
 
 def test_where_the_holder_is_not_asked_what_it_was_given_it_goes_for_anothers_lie() -> None:

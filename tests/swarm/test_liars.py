@@ -66,20 +66,21 @@ def test_who_sends_numbers_near_the_largest_float_goes_and_takes_one_along_at_mo
     trial.wait_for_step(trial.story.committed + 5, GROW_SECONDS)
 
 
-@pytest.mark.parametrize("lie", ["activations-noise", pytest.param("activations-turned", marks=pytest.mark.night)])
+@pytest.mark.parametrize(
+    ("lie", "stages"), [("activations-noise", 2), pytest.param("activations-turned", 4, marks=pytest.mark.night)]
+)
 def test_who_holds_a_stage_alone_is_tried_by_who_keeps_its_shadow(
-    open_swarm: OpenTrial, other_text: Path, lie: str
+    open_swarm: OpenTrial, other_text: Path, lie: str, stages: int
 ) -> None:
     """Nobody else goes, but the keeper once where the liar leads (rule 25). With somebody new the run goes on."""
-    stages = 4
 
     def shadowed(manifest: Manifest) -> Manifest:
         recovery = replace(manifest.recovery, shadow_every=10)
         return replace(manifest, recovery=recovery, trust=Trust(checks=0.02))
 
     trial = open_swarm(volunteers=0, stages=stages, change=shadowed, numbers=True)
-    for name in ("v1", "v2", "v3", "v4"):
-        trial.volunteer(name)
+    for number in range(stages):
+        trial.volunteer(f"v{number + 1}")
     no_head = ("--data", str(other_text))
     trial.volunteer(LIAR, options=no_head, program=("ftnode.lab.hostile.liar", f"{lie},from=30"))
     trial.wait("a holder for each stage", lambda story: sizes(story) == [1] * (stages + 1), GROW_SECONDS)

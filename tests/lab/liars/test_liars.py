@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ from ftnode.lab.liars.ground import (
     IN_A_ROW,
     ONE_EACH,
     WITH_ROOM,
-    WITH_SHADOW,
     WITH_STANDBY,
+    WITHOUT_SHADOW,
     Ground,
     Layout,
     Setting,
@@ -196,13 +197,14 @@ def test_groups_are_full_and_three_hold_each_stage() -> None:
 
 def test_a_stage_s_only_holder_is_one_of_three_and_where_there_is_room_each_holds_two() -> None:
     only = [kind for kind in KINDS if kind.name.startswith("only-holder-")]
-    assert {kind.layout for kind in only} == {ONE_EACH, WITH_STANDBY, WITH_ROOM, WITH_SHADOW}
+    assert {kind.layout for kind in only} == {ONE_EACH, WITH_STANDBY, WITH_ROOM, WITHOUT_SHADOW}
     assert {kind.layout for kind in KINDS if kind not in only} == {GROUPS, IN_A_ROW}
     assert (ONE_EACH.volunteers, WITH_ROOM.volunteers) == (3, 3)
     assert (ONE_EACH.holders, WITH_ROOM.holders, WITH_ROOM.hold) == (1, 2, 2)
     assert not Ground(ONE_EACH, Setting(checks=0)).manifest().trust.checks
-    assert WITH_SHADOW.volunteers == 5 and Ground(WITH_SHADOW).manifest().recovery.shadow_every == 10
-    assert not Ground(ONE_EACH).manifest().recovery.shadow_every
+    assert Ground(ONE_EACH).manifest().recovery.shadow_every == 10
+    assert not Ground(WITHOUT_SHADOW).manifest().recovery.shadow_every
+    assert replace(ONE_EACH, shadow_every=0) == WITHOUT_SHADOW
 
 
 def test_settings_are_called_by_what_is_not_usual() -> None:

@@ -36,6 +36,7 @@ def test_the_page_has_the_figures(figures: dict[str, Any]) -> None:
         r"(?m)^\*\*Of \d+ kinds.*\n.*$": page.summary(figures),
         r"(?m)^\| kind \| outcome \|.*(?:\n\|.*)*": page.table(figures["kinds"]),
         r"(?m)^\| only holder \|.*(?:\n\|.*)*": page.only_holder_table(figures["by_setting"][ONLY_HOLDER]),
+        r"(?m)^\| without shadows \|.*(?:\n\|.*)*": page.unshadowed_table(figures["by_setting"][page.UNSHADOWED]),
         r"(?m)^\| kind \| worlds \|.*(?:\n\|.*)*": page.virtual_table(figures["virtual"]),
         r"(?m)^\| setting \|.*(?:\n\|.*)*": page.setting_table(figures["by_setting"]),
         r"(?m)^\| kind \| without checks \|.*(?:\n\|.*)*": page.unchecked_table(figures),
@@ -75,21 +76,12 @@ STEPS_SOMETIMES_MAX: Final = 250
 """For a lie in a tenth of the visits."""
 SOMETIMES: Final = ("tenth-of-visits", "tenth-from-step-200")
 LOT_ALONE: Final = "numbers have no size there, so that only a check by lot sees it, once in 50 steps"
-ADDED_UP: Final = "one step in ten is looked at, and one says too little to go by"
-NO_ROOM: Final = "nobody else has the weights of its stage, so that nobody can do its visits again"
+ADDED_UP: Final = "one step says too little to go by"
 
 
 KNOWN: Final = {
-    (ONLY_HOLDER, "", "1 - f1"): Missed(0.182, NO_ROOM),
-    (page.ALL_KINDS, "", "1 - f1"): Missed(0.057, NO_ROOM),
-    **{
-        (ONLY_HOLDER, f"only-holder-{name}", "open"): Missed(1, NO_ROOM)
-        for name in ("gradients-turned", "gradients-noise", "gradients-older", "activations-noise")
-    },
-    **{
-        (ONLY_HOLDER, f"only-holder-with-shadow-gradients-{name}", "steps_until_found"): Missed(steps, ADDED_UP)
-        for name, steps in (("turned", 21), ("noise", 91), ("zero", 81))
-    },
+    (ONLY_HOLDER, "only-holder-gradients-noise", "steps_until_found"): Missed(25, ADDED_UP),
+    ("boundary bfloat16", "activations-noise", "loss_ratio"): Missed(1.0115, "1.0015 and 1.003 in two other swarms"),
     **{
         ("worlds", f"gradients-{name}", what): Missed(value, LOT_ALONE)
         for name in ("times1000", "times1.5", "turned", "noise", "older", "zero")
@@ -119,7 +111,7 @@ def loss_max(kind: str) -> float:
 def measured_and_goals(figures: dict[str, Any]) -> Iterator[tuple[Goal, float, float]]:
     """(what, the value, the goal), of all values that are to be small."""
     yield ("", "", "cost"), figures["cost"], COST_MAX
-    checked = {name: rows for name, rows in page.rows_by_setting(figures).items() if name != page.UNCHECKED}
+    checked = {name: rows for name, rows in page.rows_by_setting(figures).items() if name not in page.UNDEFENDED}
     for setting in (*checked, page.ALL_KINDS):
         yield (setting, "", "1 - f1"), round(1 - figures["f1_by_setting"][setting], 6), round(1 - F1_MIN, 6)
     for setting, rows in checked.items():
@@ -168,7 +160,7 @@ SPOILT: Final[dict[str, Callable[[dict[str, Any]], None]]] = {
         loss_ratio=1.0101
     ),
     "f1": lambda figures: figures["f1_by_setting"].update(usual=0.949),
-    "a known f1": lambda figures: figures["f1_by_setting"].update({ONLY_HOLDER: 0.666}),
+    "f1 of only holders": lambda figures: figures["f1_by_setting"].update({ONLY_HOLDER: 0.923}),
     "f1 of all kinds": lambda figures: figures["f1_by_setting"].update({page.ALL_KINDS: 0.937}),
     "accused without a lie": lambda figures: figures["honest"]["usual"].update(accused=1),
     "f1 of another setting": lambda figures: figures["f1_by_setting"].update({"boundary int4": 0.949}),
@@ -191,8 +183,8 @@ def test_planted_a_worse_measurement_fails(what: str, figures: dict[str, Any]) -
 
 def test_planted_a_better_one_leaves_an_exception_over(figures: dict[str, Any]) -> None:
     better = copy.deepcopy(figures)
-    row_of(better, "only-holder-gradients-older", ONLY_HOLDER).update(outcome=page.FOUND)
-    assert outlived(better) == {(ONLY_HOLDER, "only-holder-gradients-older", "open")}
+    row_of(better, "only-holder-gradients-noise", ONLY_HOLDER).update(steps_until_found=20)
+    assert outlived(better) == {(ONLY_HOLDER, "only-holder-gradients-noise", "steps_until_found")}
 
 
 def test_honest_machines_stay_far_below_what_is_allowed(figures: dict[str, Any]) -> None:

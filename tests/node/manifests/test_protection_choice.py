@@ -98,12 +98,17 @@ def test_shadows_that_would_be_old_are_not_chosen() -> None:
     assert chosen(thin, "shadow").recovery.shadow_every == shadow_every(thin), "but they are when somebody asks"
 
 
-def test_few_stages_are_blended() -> None:
-    assert chosen(in_stages(2)).recovery.shadow_every == 0
-    for name in ("shadow", "checkfree+"):
-        with pytest.raises(UserError, match=f"--protect {name.replace('+', '.')} needs 4 stages") as failed:
-            with_protection(Choice(in_stages(2)), name)
-        assert failed.value.exit_code == 64
+@pytest.mark.parametrize("stages", [1, 2])
+def test_few_stages_are_copied_too(stages: int) -> None:
+    made = chosen(in_stages(stages))
+    assert made.recovery.shadow_every == shadow_every(in_stages(stages))
+    assert "goes on from its copy" in protection_text(made)
+
+
+def test_swapped_routes_want_more_stages() -> None:
+    with pytest.raises(UserError, match=r"--protect checkfree\+ needs 4 stages") as failed:
+        with_protection(Choice(in_stages(2)), "checkfree+")
+    assert failed.value.exit_code == 64
 
 
 @pytest.mark.parametrize("name", ["none", "checkfree"])

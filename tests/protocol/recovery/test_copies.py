@@ -38,6 +38,15 @@ def shadows(*groups: str, **sites: str) -> str:
     return "".join(found[stage].id if stage in found else "-" for stage in range(1, len(groups)))
 
 
+@pytest.mark.parametrize(
+    ("groups", "keep"),
+    [("a b", "a"), ("a b c", "cb"), ("a b c d", "dbc"), ("a a", "-"), ("ab a", "b"), ("a b b", "--")],
+)
+def test_where_all_stages_are_adjacent_the_shadow_lies_beside(groups: str, keep: str) -> None:
+    """That of the one block stage with the head; nobody keeps what it holds itself."""
+    assert shadows(*groups.split()) == keep
+
+
 @pytest.mark.parametrize("stages", range(4, 40))
 def test_no_shadow_lies_with_an_adjacent_stage(stages: int) -> None:
     keep = {stage: keeping_stage(stage, stages) for stage in range(1, stages + 1)}

@@ -144,7 +144,7 @@ def test_where_two_paths_meet_whoever_is_on_both_shows_all_that_one_peer_signed_
 def test_a_path_without_a_word_is_not_taken_and_nobody_is_told() -> None:
     work = at_work()
     assert work.on_boundary(A, tensor(admitted=None), 7) == [Release((7,))] and work.poison is None
-    assert work.on_boundary(E, tensor((E, B, D, E)), 8) == [Release((8,))] and work.tensors == 0
+    assert work.on_boundary(E, tensor((E, B, D, E)), 8) == [Release((8,))] and not work.holds.handles
 
 
 def test_two_of_a_group_show_each_other_by_whose_word_they_did_one_visit() -> None:

@@ -181,7 +181,7 @@ def test_what_is_kept_and_asked_is_bounded() -> None:
             boundary = tensor((microbatch, visit, way))
             if ours.wants(C, boundary):
                 ours.came(C, boundary, next(handles))
-    assert len(ours._holds) <= KEPT_MAX
+    assert len(ours._holds.handles) <= KEPT_MAX
 
 
 def test_another_who_asks_for_the_same_gets_what_is_here() -> None:
@@ -201,14 +201,14 @@ def test_of_two_that_are_to_show_one_tensor_each_is_passed_on_what_it_shows_itse
     assert ours.wants(B, tensor(MADE))
     other = tensor(MADE, seal=Seal("another digest", "signed"))
     assert ours.came(B, other, 9) == [Release((7,)), Send(D, other, 9)]
-    assert len(ours._holds) == 1
+    assert len(ours._holds.handles) == 1
 
 
 def test_a_new_view_ends_it() -> None:
     ours = errands()
     ours.take(ABOUT, NOW)
     ours.came(C, tensor(MADE), 7)
-    assert ours.continue_in(VIEW, ours.begin, ours.groups) and len(ours._holds) == 0
+    assert ours.continue_in(VIEW, ours.begin, ours.groups) and len(ours._holds.handles) == 0
     assert beats(ours, 5 * SIGNING.lease_seconds, [C])[0] == []
 
 

@@ -94,7 +94,7 @@ def test_neighbours_are_one_task_and_only_its_ends_are_tensors() -> None:
     work = working(settings=replace(FIVE, microbatches=1))
     arrives(work, 1)
     told, answers = drain(work)
-    assert told == "F1-3" and sent(answers) == [(4, FORWARD, MADE + 3)] and work.tensors == 2
+    assert told == "F1-3" and sent(answers) == [(4, FORWARD, MADE + 3)] and len(work.holds.handles) == 2
     arrives(work, 3, BACKWARD)
     told, answers = drain(work)
     assert told == "B3-1 S1 S2 S3" and sent(answers) == [(0, BACKWARD, MADE + 1)]
