@@ -30,11 +30,16 @@ from ftnode.node.home.paths import whole_path
     "--checks", metavar="SHARE", type=FiniteRange(0, 1), default=0.02, show_default=True,
     help="What is done again, from 0 to 1.",
 )  # fmt: skip
+@click.option("--group", type=WholeRange(2, 5), default=3, show_default=True, help="How many hold a stage together.")
+@click.option(
+    "--subspace", type=WholeRange(0, 48), default=0, show_default=True,
+    help="Of 64 coordinates so many travel; 0: all.",
+)  # fmt: skip
 @json_option
 @unused_home_option
 def liars(
     only: tuple[str, ...], out: str | None, quick: bool, worlds: int, virtual: bool, boundary: str, sums: str,
-    checks: float, as_json: bool, home: str | None,
+    checks: float, group: int, subspace: int, as_json: bool, home: str | None,
 ) -> int:  # fmt: skip
     """Volunteers that lie, each kind in a swarm of its own on this machine: found, prevented, or not defended. A minute
     for each kind. Also what checks cost, and what honest machines differ by. Runs from a clone of the repository."""
@@ -42,4 +47,4 @@ def liars(
     from ftnode.lab.liars.liars import Asked, run
 
     folder = whole_path(out) if out else None
-    return run(Asked(only, folder, worlds, virtual, quick, Setting(boundary, sums, checks), as_json))
+    return run(Asked(only, folder, worlds, virtual, quick, Setting(boundary, sums, checks, group, subspace), as_json))

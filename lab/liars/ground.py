@@ -51,17 +51,21 @@ IN_A_ROW: Final = Layout(blocks=3, holders=1, spare=2)
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What the manifest says. `boundary`: how tensors travel; `sums`: how parts of sums do; `checks`: the share."""
+    """What the manifest says. `boundary`: how tensors travel; `sums`: how parts of sums do; `checks`: the share;
+    `group`: how many hold a stage, where the kind is one of a group; `subspace`: so many coordinates travel; 0: all."""
 
     boundary: str = "float32"
     sums: str = "exact"
     checks: float = 0.02
+    group: int = GROUPS.holders
+    subspace: int = 0
 
     @property
     def name(self) -> str:
         """What is not as usual: `boundary int8, checks 0`."""
         usual = Setting()
-        words = {"boundary": self.boundary, "sums": self.sums, "checks": f"{self.checks:g}"}
+        words = {"boundary": self.boundary, "sums": self.sums, "checks": f"{self.checks:g}", "group": str(self.group),
+                 "subspace": str(self.subspace)}  # fmt: skip
         unusual = (f"{key} {word}" for key, word in words.items() if getattr(self, key) != getattr(usual, key))
         return ", ".join(unusual) or "usual"
 
@@ -76,6 +80,11 @@ class Ground:
     layout: Layout = field(default_factory=Layout)
     setting: Setting = field(default_factory=Setting)
 
+    @classmethod
+    def of(cls, layout: Layout, setting: Setting) -> Ground:
+        """With groups as large as the setting says."""
+        return cls(replace(layout, holders=setting.group) if layout == GROUPS else layout, setting)
+
     @property
     def name(self) -> str:
         """Under which its rows stand: what is not as usual."""
@@ -87,13 +96,15 @@ class Ground:
     def alone(self) -> Ground:
         """One volunteer that holds everything: nobody sums up with it, and nobody checks it."""
         blocks = self.layout.blocks
-        return Ground(Layout(blocks, holders=1, hold=1 + blocks), Setting(boundary=self.setting.boundary))
+        setting = Setting(boundary=self.setting.boundary, subspace=self.setting.subspace)
+        return Ground(Layout(blocks, holders=1, hold=1 + blocks), setting)
 
     def manifest(self) -> Manifest:
         layout, setting = self.layout, self.setting
         small = small_manifest(None, layout.blocks, FOREVER, replicas=layout.holders)
         return replace(
             small,
+            model=replace(small.model, subspace=setting.subspace),
             batch=replace(small.batch, microbatches=MICROBATCHES),
             pipeline=replace(small.pipeline, boundary=setting.boundary, sums=setting.sums),
             trust=Trust(checks=setting.checks),

@@ -139,7 +139,7 @@ def _measured(kind: Kind, asked: Asked, kept: Kept) -> tuple[dict[str, Any], dic
 
 
 def _seen(kind: Kind, asked: Asked, kept: Kept, name: str = "") -> dict[str, Any]:
-    ground = Ground(kind.layout, asked.setting)
+    ground = Ground.of(kind.layout, asked.setting)
     return kept(name or kind.name, (kind, ground), partial(_undisturbed, kind, ground))
 
 

@@ -577,12 +577,13 @@ class Leader:
 
     def _suspects(self, s: Situation, sender: Peer, poisoned: Poisoned) -> Suspects:
         """Who may be to blame: who names it, and who gave it the numbers, by its word; of a sum the whole group, or who
-        added up a piece that was refused."""
-        group = self.view.holders[poisoned.stage]
-        if poisoned.microbatch < 0 and sender in group and poisoned.giver not in group:
+        added up a piece that was refused. Rather who names it, as that one computes with them, but for such a piece:
+        nobody has computed with that."""
+        group, of_sum = self.view.holders[poisoned.stage], poisoned.microbatch < 0
+        if of_sum and sender in group and poisoned.giver not in group:
             return Suspects(frozenset(group), frozenset({sender}))
         givers = {poisoned.giver} if poisoned.giver in s.members else set()
-        return Suspects(frozenset({sender, *givers}), frozenset({sender}))
+        return Suspects(frozenset({sender, *givers}), frozenset() if of_sum and givers else frozenset({sender}))
 
     def _again(self, s: Situation, out: Outcome, begin: Begin, why: str) -> None:
         again = self.memory.poisoned(begin.step) < TRIES

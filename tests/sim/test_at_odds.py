@@ -373,11 +373,14 @@ def test_whose_part_makes_a_sum_infinite_takes_one_honest_member_along_at_most(o
     trains_without(world, host, 3 * SPOILT_SECONDS, others=1)
 
 
+@pytest.mark.parametrize("older", [True, False])
 @pytest.mark.parametrize("replicas", [2, 3])
-def test_whose_finished_sum_is_refused_takes_one_honest_member_along_at_most(replicas: int) -> None:
+def test_whose_finished_sum_is_refused_goes_and_before_it_one_that_came_later_at_most(
+    replicas: int, older: bool
+) -> None:
     """Those who get it name who made it (rule 43)."""
     world = swarm(1, replicas, spare=3)
-    host, honest = of_stage(world, True), world.deliver
+    host, honest = of_stage(world, older), world.deliver
 
     def deliver(to: Host, event: ev.Event) -> None:
         if isinstance(event, ev.Done) and isinstance(event.task, fx.Reduce) and to is not host:
@@ -387,7 +390,7 @@ def test_whose_finished_sum_is_refused_takes_one_honest_member_along_at_most(rep
         honest(to, event)
 
     world.deliver = deliver  # type: ignore[method-assign]
-    trains_without(world, host, 3 * SPOILT_SECONDS, others=1)
+    trains_without(world, host, 3 * SPOILT_SECONDS, others=1 if older else 0)
 
 
 def test_of_two_neighbours_of_whom_either_may_lie_only_the_liar_is_ever_lost_twice() -> None:

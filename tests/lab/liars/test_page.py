@@ -16,7 +16,7 @@ import pytest
 
 from ftnode.lab.liars import figures as page
 from ftnode.lab.liars import hardware
-from ftnode.lab.liars.ground import ONLY_HOLDER, USUAL
+from ftnode.lab.liars.ground import ONLY_HOLDER, USUAL, Setting
 from ftnode.lab.liars.kinds import KINDS
 from tests.lab import goals
 from tests.lab.goals import Missed
@@ -74,6 +74,7 @@ COST_MAX: Final = 0.03
 STEPS_MAX: Final = 20
 STEPS_SOMETIMES_MAX: Final = 250
 """For a lie in a tenth of the visits."""
+PAIRS: Final = Setting(group=2).name
 SOMETIMES: Final = ("tenth-of-visits", "tenth-from-step-200")
 LOT_ALONE: Final = "numbers have no size there, so that only a check by lot sees it, once in 50 steps"
 ADDED_UP: Final = "one step says too little to go by"
@@ -102,10 +103,10 @@ def steps_max(kind: str) -> int:
     return STEPS_SOMETIMES_MAX if kind in SOMETIMES else STEPS_MAX
 
 
-def loss_max(kind: str) -> float:
+def loss_max(kind: str, setting: str) -> float:
     """What is promised where two honest ones hold the stage as well."""
     layout = next(each.layout for each in KINDS if each.name == kind)
-    return LOSS_MAX if layout.holders > 2 else inf
+    return LOSS_MAX if layout.holders > 2 and setting != PAIRS else inf
 
 
 def measured_and_goals(figures: dict[str, Any]) -> Iterator[tuple[Goal, float, float]]:
@@ -118,7 +119,7 @@ def measured_and_goals(figures: dict[str, Any]) -> Iterator[tuple[Goal, float, f
         for each in rows:
             yield (setting, each["kind"], "open"), each["outcome"] == page.OPEN, 0
             yield (setting, each["kind"], "honest_removed"), each["honest_removed"], 0
-            goals = {"loss_ratio": loss_max(each["kind"]), "steps_until_found": steps_max(each["kind"])}
+            goals = {"loss_ratio": loss_max(each["kind"], setting), "steps_until_found": steps_max(each["kind"])}
             for what, goal in goals.items():
                 if each[what] is not None:
                     yield (setting, each["kind"], what), each[what], goal
