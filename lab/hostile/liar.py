@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import trio
 
-from ftnode.lab.hostile.lies import SHOWN, SUM_FACTORS, SUMS, told
+from ftnode.lab.hostile.lies import COPIES, SHOWN, SUM_FACTORS, SUMS, told
 from ftnode.node.cli.main import main
 from ftnode.node.compute import client
 from ftnode.node.links.inbound import COMPUTE_RESERVE
@@ -17,6 +19,9 @@ from ftnode.node.links.transport import Transport
 from ftnode.node.reduction.piece_sum import WHOSE_SUM, PieceSum
 from ftnode.node.reduction.shown_parts import ShownParts
 from ftnode.node.reduction.wire import PartRequest, TurnedAway
+from ftnode.node.weights.copies import Copy
+from ftnode.node.weights.donor import StateDonor
+from ftnode.protocol.wire.frames import StateRequest
 from ftnode.protocol.words.messages import Boundary, Message
 from ftnode.protocol.words.types import Handle, Peer
 
@@ -72,6 +77,26 @@ def showing_others() -> None:
     Transport.send = send  # type: ignore[method-assign]
 
 
+def lending_other_copies(due: Callable[[], bool]) -> None:
+    """In this process, once it is `due`: of the head's copy it lends another one, all numbers with the sign turned, and
+    hashes that fit."""
+    honest = StateDonor._kept
+
+    def kept(self: StateDonor, request: StateRequest) -> Copy:
+        copy = honest(self, request)
+        if not due() or copy.header.encoding != "raw":
+            return copy
+        chunks = tuple(map(bytearray, copy.chunks))
+        for chunk in chunks:
+            chunk[3::4] = bytes(byte ^ 0x80 for byte in chunk[3::4])
+        hashes = tuple(hashlib.blake2b(chunk, digest_size=16).digest() for chunk in chunks)
+        weights = b"".join(chunks)[: copy.size // 3]  # moments follow
+        digest = hashlib.blake2b(weights, digest_size=16).hexdigest()
+        return Copy(replace(copy.header, digest=digest), copy.parts, chunks, hashes)
+
+    StateDonor._kept = kept  # type: ignore[method-assign]
+
+
 def run(arguments: list[str]) -> int:
     """The exit code."""
     way, *command = arguments
@@ -87,6 +112,9 @@ def run(arguments: list[str]) -> int:
         return main(command)
     if said.what == SHOWN:
         showing_others()
+        return main(command)
+    if said.what == COPIES:
+        lending_other_copies(partial(said.due, said.begins))
         return main(command)
     os.environ["FTNODE_LIE"] = way
     client.PROGRAM = PROGRAM

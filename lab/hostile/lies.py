@@ -13,7 +13,7 @@ from zlib import crc32
 
 Lie = Callable[[Any, Any], None]
 """Of a flat tensor, in place, and that of the step before; torch is the caller's."""
-GRADIENTS, ACTIVATIONS, DONORS, SUMS, SHOWN = "gradients", "activations", "donors", "sums", "shown"
+GRADIENTS, ACTIVATIONS, DONORS, SUMS, SHOWN, COPIES = "gradients", "activations", "donors", "sums", "shown", "copies"
 LARGEST: Final = 2.0**98
 """Near the largest number that every encoding of boundary tensors has; its square is no float32."""
 
@@ -56,7 +56,7 @@ SUM_FACTORS: Final = {"times1000": 1000.0, "times1.5": 1.5, "turned": -1.0, "not
 class Told:
     """`what`: gradients, which it gives to sums; activations, which it passes on; donors, the weights that it lends;
     sums, of the piece of a gradient that it adds up; shown, the tensors that it made, to who does others' visits
-    again."""
+    again; copies, the weights that it keeps for others."""
 
     what: str
     lie: str
@@ -83,8 +83,8 @@ def told(text: str) -> Told:
     """Raises ValueError for what is no lie."""
     name, *more = text.split(",")
     what, _, lie = name.rpartition("-")
-    known: Collection[str] = SUM_FACTORS if what == SUMS else ("turned",) if what == SHOWN else LIES
-    if (what or GRADIENTS) not in (GRADIENTS, ACTIVATIONS, DONORS, SUMS, SHOWN) or lie not in known:
+    known: Collection[str] = SUM_FACTORS if what == SUMS else ("turned",) if what in (SHOWN, COPIES) else LIES
+    if (what or GRADIENTS) not in (GRADIENTS, ACTIVATIONS, DONORS, SUMS, SHOWN, COPIES) or lie not in known:
         raise ValueError(f"no lie: {name}; one of {', '.join(known)}")
     said = {key: value for key, _, value in (one.partition("=") for one in more)}
     if unknown := said.keys() - {"share", "from", "order", "agrees", "hides"}:

@@ -45,6 +45,8 @@ WITH_STANDBY: Final = Layout(blocks=2, holders=1, spare=1, sole=True)
 """Nobody keeps shadows, and somebody stands by."""
 WITH_ROOM: Final = Layout(blocks=2, holders=2, hold=2, sole=True)
 """As many volunteers as stages. Who has room holds what another one has, so that it can be checked."""
+TWO_KEEPERS: Final = Layout(blocks=2, holders=1, spare=2)
+"""Those of the two block stages keep the head's copies, and the liar is one of them."""
 IN_A_ROW: Final = Layout(blocks=3, holders=1, spare=2)
 """So many that a stage between two others can be lost."""
 

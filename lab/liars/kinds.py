@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ftnode.lab.liars.ground import GROUPS, IN_A_ROW, ONE_EACH, WITH_ROOM, WITH_STANDBY, WITHOUT_SHADOW, Layout
+from ftnode.lab.liars.ground import (
+    GROUPS,
+    IN_A_ROW,
+    ONE_EACH,
+    TWO_KEEPERS,
+    WITH_ROOM,
+    WITH_STANDBY,
+    WITHOUT_SHADOW,
+    Layout,
+)
 
 FOR_STEPS: Final = 100
 """A full-time liar that is not found in so many steps counts as not found: the goal is 20."""
@@ -16,6 +25,7 @@ BESIDE_BEGINS: Final = 100
 """Both runs that are compared lose the stage in about this step."""
 OTHERS: Final = "others"
 BESIDE: Final = "beside"
+THE_HEAD: Final = "the head"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +43,8 @@ class Kind:
     steps: int = FOR_STEPS
     layout: Layout = GROUPS
     loses: str = ""
-    """Who is killed when it begins to lie: OTHERS, who hold its stage, and somebody new comes; or BESIDE, who holds the
-    stage beside, and one that stands by takes it. The latter is compared with the same without a lie."""
+    """Who is killed when it begins to lie: OTHERS, who hold its stage, and somebody new comes; BESIDE, who holds the
+    stage beside, or THE_HEAD, who holds that, and one that stands by takes it."""
     virtual: str = ""
     """What stands for it in the virtual world (tests/sim/liars.py); empty: nothing does."""
     outvoting: str = ""
@@ -49,6 +59,12 @@ class Kind:
     @property
     def real(self) -> bool:
         return bool(self.told or self.way)
+
+    @property
+    def loses_one(self) -> bool:
+        """A stage is made anew in mid-run, so that it is compared with a swarm in which the same was lost, and nobody
+        lied."""
+        return self.loses in (BESIDE, THE_HEAD)
 
 
 AS_MAJORITY: Final = ", of three"
@@ -113,7 +129,9 @@ KINDS: Final = (
     Kind("wrong-neighbour", "it lends its weights with the sign turned for the stage beside it, which was lost",
          told="donors-turned", begins=BESIDE_BEGINS, steps=FOR_STEPS_BESIDE, layout=IN_A_ROW, loses=BESIDE,
          virtual="donors"),
-    Kind("wrong-copies", "it keeps copies, and lends others", virtual="copies"),
+    Kind("wrong-copies", "it keeps a copy of the head, which was lost, and lends another one",
+         told="copies-turned", begins=BESIDE_BEGINS, steps=FOR_STEPS_BESIDE, layout=TWO_KEEPERS, loses=THE_HEAD,
+         virtual="copies"),
     Kind("false-accuser", "it works, and says in every step that another holder lies", way="accusing",
          virtual="accuser"),
     Kind("two-that-agree", "two of a group turn gradients, and each says that the other is right",

@@ -16,7 +16,7 @@ import click
 from ftnode.lab.liars import cost, hardware, swarm, world
 from ftnode.lab.liars.figures import f1, f1_by_setting, honest_row, row, virtual_row
 from ftnode.lab.liars.ground import USUAL, Ground, Setting
-from ftnode.lab.liars.kinds import BESIDE, HONEST, KINDS, Kind
+from ftnode.lab.liars.kinds import HONEST, KINDS, Kind
 from ftnode.lab.results.result_files import Kept, folder_for, write_atomically
 from ftnode.lab.swarms.template import use_template
 from ftnode.node.machine.child_processes import thread_environment
@@ -133,7 +133,7 @@ def _measured(kind: Kind, asked: Asked, kept: Kept) -> tuple[dict[str, Any], dic
         return virtual_row(kind, seen[kind.name]), seen
     kind = replace(kind, steps=min(kind.steps, QUICK_STEPS)) if asked.quick else kind
     measured = _seen(kind, asked, kept)
-    if kind.loses == BESIDE:
+    if kind.loses_one:
         return _over_honest(measured, _seen(replace(kind, told=""), asked, kept, f"{kind.name} without")), seen
     return row(measured, _without(measured, kind, asked, kept)), seen
 

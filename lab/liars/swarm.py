@@ -17,7 +17,7 @@ from ftnode.lab.liars.kinds import BESIDE, OTHERS, Kind
 from ftnode.lab.swarms.swarm import NODE
 from ftnode.lab.swarms.trial import Trial, open_trial
 from ftnode.lab.traces.story import Story, Told, first_commits
-from ftnode.protocol.words.types import Peer
+from ftnode.protocol.words.types import HEAD, Peer
 
 LIAR: Final = "ftnode.lab.hostile.liar"
 TRAITOR: Final = "ftnode.lab.hostile.traitor"
@@ -38,7 +38,7 @@ def baseline(alone: Ground, steps: int) -> dict[str, Any]:
     with open_trial(alone.manifest()) as trial:
         trial.volunteer("v1", hold=alone.layout.hold)
         trial.wait_for_step(steps, START_SECONDS + STEP_SECONDS_MAX * steps)
-        return {"losses": _losses(trial.story, set())}
+        return {"losses": _losses(trial.story.commits)}
 
 
 def measure(kind: Kind, ground: Ground, folder: Path | None = None) -> dict[str, Any]:
@@ -70,8 +70,8 @@ class _Run:
             self._bereave()
         moment, lied_from = time.monotonic(), story.committed
         self.order.touch()
-        if self.kind.loses == BESIDE:
-            self._lose_beside()
+        if self.kind.loses_one:
+            self._lose(self._beside() if self.kind.loses == BESIDE else HEAD)
         if self.kind.loses == OTHERS:
             self._renew()
         stopped = self._go_on(moment, lied_from)
@@ -85,7 +85,7 @@ class _Run:
             "silenced": sorted(self._silenced(moment)), "accused": len(self._accused(moment)),
             "before": _rate(begun, begun[0].time, begun[-1].time),
             "during": _rate(self._commits(), moment, max(last.time, time.monotonic() if stopped else last.time)),
-            "losses": _losses(story, {*self.liars}), "stages": [*story.view.stages_of(self._peer(self.liars[0]))]
+            "losses": _losses(self._commits()), "stages": [*story.view.stages_of(self._peer(self.liars[0]))]
             if story.view is not None else [],
             "rungs": [told.record["rung"] for told in story.installed if told.time > moment],
             "notes": [f"{told.node}: {told.record['kind']}: {told.record['text']}" for told in story.notes
@@ -131,13 +131,17 @@ class _Run:
         self.trial.wait_for_step(story.committed + 1, START_SECONDS)
         self.trial.wait_for_step(story.committed + SETTLED_STEPS + 1, START_SECONDS)
 
-    def _lose_beside(self) -> None:
-        """The holder of a block stage beside the liar's is killed: the middle one, if that is beside it."""
+    def _beside(self) -> int:
+        """A block stage beside the liar's: the middle one, if that is beside it."""
         story, liar, middle = self.trial.story, self.liars[0], (1 + self.layout.blocks) // 2
         mine = next(stage for stage in self.layout.stages if liar in story.holders(stage))
         near = [stage for stage in (mine - 1, mine + 1) if 1 <= stage <= self.layout.blocks]
-        lost = story.holder(min(near, key=lambda stage: abs(stage - middle)))
-        assert lost is not None
+        return min(near, key=lambda stage: abs(stage - middle))
+
+    def _lose(self, stage: int) -> None:
+        """Its only holder is killed."""
+        lost = self.trial.story.holder(stage)
+        assert lost is not None and lost not in self.liars
         self.killed.add(lost)
         self.trial.kill(lost)
 
@@ -204,8 +208,9 @@ class _Run:
         return self.trial.story.peers.get(name, Peer(name, 0))
 
     def _commits(self) -> list[Told]:
-        """Those that honest volunteers tell of: whoever is cut off may go on alone."""
-        return [told for told in self.trial.story.commits if told.node not in self.liars]
+        """Those that honest volunteers tell of: whoever is cut off may go on alone. Where the leader may have been
+        killed a liar may lead, whose core is honest then."""
+        return [told for told in self.trial.story.commits if self.kind.loses_one or told.node not in self.liars]
 
     def _seconds(self) -> float:
         return STEP_SECONDS_MAX * self.kind.begins
@@ -217,10 +222,10 @@ def _rate(commits: list[Told], begun: float, ended: float) -> float:
     return tokens / (ended - begun) if ended > begun else 0.0
 
 
-def _losses(story: Story, liars: set[str]) -> dict[str, float]:
+def _losses(commits: list[Told]) -> dict[str, float]:
     """By step, as text: JSON has no other keys."""
-    commits = first_commits([told for told in story.commits if told.node not in liars])
-    return {str(told.record["step"]): told.record["loss"] for told in commits if told.record["loss"] is not None}
+    first = first_commits(commits)
+    return {str(told.record["step"]): told.record["loss"] for told in first if told.record["loss"] is not None}
 
 
 def final(losses: Mapping[str, float], last: int) -> float | None:

@@ -20,6 +20,7 @@ from ftnode.lab.liars.ground import (
     GROUPS,
     IN_A_ROW,
     ONE_EACH,
+    TWO_KEEPERS,
     WITH_ROOM,
     WITH_STANDBY,
     WITHOUT_SHADOW,
@@ -198,7 +199,7 @@ def test_groups_are_full_and_three_hold_each_stage() -> None:
 def test_a_stage_s_only_holder_is_one_of_three_and_where_there_is_room_each_holds_two() -> None:
     only = [kind for kind in KINDS if kind.name.startswith("only-holder-")]
     assert {kind.layout for kind in only} == {ONE_EACH, WITH_STANDBY, WITH_ROOM, WITHOUT_SHADOW}
-    assert {kind.layout for kind in KINDS if kind not in only} == {GROUPS, IN_A_ROW}
+    assert {kind.layout for kind in KINDS if kind not in only} == {GROUPS, IN_A_ROW, TWO_KEEPERS}
     assert (ONE_EACH.volunteers, WITH_ROOM.volunteers) == (3, 3)
     assert (ONE_EACH.holders, WITH_ROOM.holders, WITH_ROOM.hold) == (1, 2, 2)
     assert not Ground(ONE_EACH, Setting(checks=0)).manifest().trust.checks
@@ -211,22 +212,23 @@ def test_settings_are_called_by_what_is_not_usual() -> None:
     assert Setting().name == "usual" and Setting("int8", "int4", 0.5).name == "boundary int8, sums int4, checks 0.5"
 
 
-def test_where_the_stage_beside_is_lost_it_is_compared_with_the_same_without_a_lie(
-    made: list[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("kind", "layout"), [("wrong-neighbour", IN_A_ROW), ("wrong-copies", TWO_KEEPERS)])
+def test_where_a_stage_is_lost_it_is_compared_with_the_same_without_a_lie(
+    made: list[str], monkeypatch: pytest.MonkeyPatch, kind: str, layout: Layout
 ) -> None:
     """Which has half of the rate before; with the lie it is nine tenths. Both have their own swarm."""
     grounds: list[tuple[str, Ground]] = []
 
-    def measure(kind: Kind, ground: Ground) -> dict[str, Any]:
-        grounds.append((kind.told, ground))
+    def measure(each: Kind, ground: Ground) -> dict[str, Any]:
+        grounds.append((each.told, ground))
         return {
-            "kind": kind.name, "last": 300, "found_after": None, "removed": 0, "stopped": False, "before": 10.0,
-            "during": 9.0 if kind.told else 5.0, "losses": dict.fromkeys(LOSSES, 2.02 if kind.told else 2.0),
+            "kind": each.name, "last": 300, "found_after": None, "removed": 0, "stopped": False, "before": 10.0,
+            "during": 9.0 if each.told else 5.0, "losses": dict.fromkeys(LOSSES, 2.02 if each.told else 2.0),
             "silenced": [],
         }  # fmt: skip
 
     monkeypatch.setattr(swarm, "measure", measure)
-    (found,) = json.loads(asked("--only", "wrong-neighbour", "--json"))["kinds"]
-    ground = Ground(IN_A_ROW)
+    (found,) = json.loads(asked("--only", kind, "--json"))["kinds"]
+    ground = Ground(layout)
     assert [(bool(told), each) for told, each in grounds] == [(True, ground), (False, ground)]
     assert (found["loss_ratio"], found["tokens_ratio"], found["outcome"]) == (1.01, 1.8, "prevented")
