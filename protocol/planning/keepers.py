@@ -11,8 +11,8 @@ from ftnode.protocol.words.types import HEAD
 
 
 def keeping_stage(stage: int, stages: int) -> int:
-    """The block stage whose first holder keeps the shadow of block stage `stage`: half the pipeline away, and where
-    there is another one that is not next to it, so far."""
+    """The block stage whose first holder keeps the shadow of block stage `stage`, where that can be: half the pipeline
+    away, and at least two stages."""
     return (stage - 1 + max(2, stages // 2)) % stages + 1
 
 

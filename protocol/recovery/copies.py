@@ -2,11 +2,11 @@
 
 The head's copy is exact, weights and optimiser, and lies with the holders of the first and the last block stage, its
 neighbours (CheckFree+, section 4.3 of "All is Not Lost"). A shadow is a block stage's weights, compressed, with a peer
-of a stage that is not adjacent, so that two neighbours lost together do not take each other's shadow along. Both are
-refreshed while the next steps are computed, whenever the commit's number is divisible by a setting, and at once when a
-keeper has none, one at a time. The old copy stays until the new one is whole and a Begin tells of it: a copy of which
-nobody but its keeper has heard counts for nothing (rule 49). Where the next one is due before any Begin could tell of
-it, the next one waits for one more Begin.
+of a stage that is not adjacent where there is one, so that two neighbours lost together do not take each other's shadow
+along. Both are refreshed while the next steps are computed, whenever the commit's number is divisible by a setting, and
+at once when a keeper has none, one at a time. The old copy stays until the new one is whole and a Begin tells of it: a
+copy of which nobody but its keeper has heard counts for nothing (rule 49). Where the next one is due before any Begin
+could tell of it, the next one waits for one more Begin.
 """
 
 from __future__ import annotations

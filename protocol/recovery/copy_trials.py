@@ -109,11 +109,9 @@ class CopyTrials:
         tries = member and begin.training and not begin.skip and s.settings.checks
         if self._trial is not None or view is None or not tries:
             return out
-        for stage, keeper in begin.keepers:
-            of = _holder_that_is_seen(view, s.me, stage, s.settings)
-            here = copies.keeps(stage, begin.base)
-            able = keeper == s.me and self._drawn.get(stage) != begin.base and (here or copies.may_fetch(stage))
-            if of is None or not able:
+        for stage in (stage for stage, keeper in begin.keepers if keeper == s.me):
+            of, here = _holder_that_is_seen(view, s.me, stage, s.settings), copies.keeps(stage, begin.base)
+            if of is None or self._drawn.get(stage) == begin.base or not (here or copies.may_fetch(stage)):
                 continue
             doubted = doubts.choose(begin.step, [of], s.chance) is not None or self._against.get((stage, of), 0.0) > 0
             if not (here or doubted):
