@@ -154,7 +154,7 @@ def changes(trial: Trial, what: str) -> None:
     elif what == "negative moments":
         stage.moments[stage.weights.numel() :].neg_()
     elif what == "no number":
-        stage.moments[0] = torch.nan
+        stage.moments.fill_(torch.nan)
     else:
         stage.updates += 1
 
@@ -221,7 +221,7 @@ def test_a_sample_is_the_same_numbers_of_all_rows_of_the_state(optimiser: str) -
 
 
 def test_of_a_small_stage_it_is_everything() -> None:
-    plan = config_of(dim=16).state_plan
+    plan = config_of(dim=8).state_plan
     assert sample_numbers(pieces(plan, STAGE, KEY)) == plan.numbers(STAGE, "all")
 
 
