@@ -97,8 +97,7 @@ def beside(stages: int, seed: int) -> tuple[World, Host]:
 
 
 @pytest.mark.parametrize("lie", ["activations", "gradients", "training"])
-@pytest.mark.parametrize("seed", [1, 2, 3])
-@pytest.mark.parametrize("stages", [1, 2, 3])
+@pytest.mark.parametrize(("stages", "seed"), [(1, 1), (2, 2), (3, 3)])
 def test_a_keeper_beside_the_stage_sees_it_too(stages: int, seed: int, lie: str) -> None:
     world, liar = beside(stages, seed)
     if lie == "training":
@@ -113,7 +112,7 @@ def test_a_keeper_beside_the_stage_sees_it_too(stages: int, seed: int, lie: str)
     assert lost(world) == [str(liar.peer)], [*world.notes][-20:]
 
 
-@pytest.mark.parametrize("stages", [1, 2, 3])
+@pytest.mark.parametrize("stages", [1, 2])
 def test_a_keeper_beside_the_stage_sees_nothing_where_nobody_lies(stages: int) -> None:
     world, _ = beside(stages, 1)
     with tried() as values, retraced() as traced:
