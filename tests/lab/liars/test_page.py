@@ -76,7 +76,7 @@ STEPS_SOMETIMES_MAX: Final = 250
 """For a lie in a tenth of the visits."""
 PAIRS: Final = Setting(group=2).name
 SOMETIMES: Final = ("tenth-of-visits", "tenth-from-step-200")
-LOT_ALONE: Final = "numbers have no size there, so that only a check by lot sees it, once in 50 steps"
+LOT_ALONE: Final = "numbers have no size there, so that only a check by lot sees it, once in 100 steps"
 ADDED_UP: Final = "one step says too little to go by"
 
 
@@ -87,7 +87,7 @@ KNOWN: Final = {
     **{
         ("worlds", f"gradients-{name}", what): Missed(value, LOT_ALONE)
         for name in ("times1000", "times1.5", "turned", "noise", "older", "zero")
-        for what, value in (("not found", 1), ("steps", 271))
+        for what, value in (("not found", 34), ("steps", 296))
     },
     ("worlds", "tenth-of-visits", "not found"): Missed(10, LOT_ALONE),
     ("worlds", "from-step-200", "not found"): Missed(1, LOT_ALONE),
