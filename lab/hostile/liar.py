@@ -70,7 +70,7 @@ def showing_others() -> None:
         other = arena.take()
         content = arena.view(other)
         content[:] = arena.view(handle)
-        content[3::4] = bytes(byte ^ 0x80 for byte in content[3::4])
+        _turn(content)
         honest(self, peer, message, other)
         arena.release(other)
 
@@ -88,13 +88,18 @@ def lending_other_copies(due: Callable[[], bool]) -> None:
             return copy
         chunks = tuple(map(bytearray, copy.chunks))
         for chunk in chunks:
-            chunk[3::4] = bytes(byte ^ 0x80 for byte in chunk[3::4])
+            _turn(chunk)
         hashes = tuple(hashlib.blake2b(chunk, digest_size=16).digest() for chunk in chunks)
         weights = b"".join(chunks)[: copy.size // 3]  # moments follow
         digest = hashlib.blake2b(weights, digest_size=16).hexdigest()
         return Copy(replace(copy.header, digest=digest), copy.parts, chunks, hashes)
 
     StateDonor._kept = kept  # type: ignore[method-assign]
+
+
+def _turn(numbers: bytearray | memoryview) -> None:
+    """The sign of each float32, in place."""
+    numbers[3::4] = bytes(byte ^ 0x80 for byte in numbers[3::4])
 
 
 def run(arguments: list[str]) -> int:

@@ -112,26 +112,21 @@ class OwnCopies:
                 continue
             self._put_off.discard(stage)
             self._whole.pop(stage, None)
-            self._fetch(out, s, begin, stage)
+            out.append(self.fetch(s, begin, stage))
         return out
 
     def may_fetch(self, stage: int) -> bool:
         """One that is not due: where we keep one, and a Begin has told of it."""
         return stage in self.held and not self._coming(stage)
 
-    def fetch_now(self, s: Situation, begin: Begin, stage: int) -> Outcome:
-        """Though none is due: there is a reason to look at the stage."""
-        out = Outcome()
-        self._fetch(out, s, begin, stage)
-        return out
-
-    def _fetch(self, out: Outcome, s: Situation, begin: Begin, stage: int) -> None:
+    def fetch(self, s: Situation, begin: Begin, stage: int) -> Keep:
+        """A copy of the Begin's base, of a stage that has a holder."""
         assert s.view is not None
         self._pending[stage] = begin.base, begin.lineage
         lender = s.view.holders[stage][0]
         donor = Donor(stage, lender, s.contacts.get(lender, ()))
         encoding, parts = ("raw", "all") if stage == HEAD else (s.settings.shadow_encoding, "weights")
-        out.append(Keep(donor, begin.base, parts, encoding, s.history.known_up_to()))
+        return Keep(donor, begin.base, parts, encoding, s.history.known_up_to())
 
     def on_kept(self, event: Kept) -> Outcome:
         """A copy is whole; nothing, if it was dropped in the meantime."""

@@ -116,7 +116,8 @@ class CopyTrials:
             doubted = doubts.choose(begin.step, [of], s.chance) is not None or self._against.get((stage, of), 0.0) > 0
             if not (here or doubted):
                 continue
-            out.extend(copies.fetch_now(s, begin, stage) if not here else ())
+            if not here:
+                out.append(copies.fetch(s, begin, stage))
             self._drawn[stage] = begin.base
             if doubted or s.chance.random() < _chance(stage, s.settings):
                 lot = Lot(of, 0.0, s.chance.getrandbits(32), (stage,), copy=begin.base)
