@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
+from click.core import ParameterSource
 
 from ftnode.node.cli.lab_by_name import load
 from ftnode.node.cli.options import INPUT, FiniteRange, home_option, link_argument, peer_option, run_option
@@ -65,9 +66,11 @@ def dashboard(
     from ftnode.node.watch.dashboard_server import Public, parse_listen, serve_in_background
     from ftnode.node.watch.public_clients import parse_proxies
 
-    host, port = parse_listen(listen)
+    host, port, context = *parse_listen(listen), click.get_current_context()
     if recorded is not None and (peers or run or link):
         raise UserError("--replay excludes --peer, --run and a link")
+    if recorded is None and context.get_parameter_source("speed") is ParameterSource.COMMANDLINE:
+        raise UserError("--speed is for a recording; name it with --replay, or leave --speed out")
     if proxies and not public:
         raise UserError("--proxy is for a page that anyone may see; add --public, or leave it out")
     feed, words = Feed("live" if recorded is None else "replay"), AuthorsWords(also_first=public)

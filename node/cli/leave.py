@@ -145,7 +145,7 @@ def chosen(home: Path, wanted: str | None) -> list[Running]:
     if len(chosen) != 1:
         names = ", ".join(running.peer for running in chosen or found)
         text = "is part of several PeerIds, give more of it" if chosen else "is not one of those that run here"
-        raise UserError(f"--peer {wanted} {text}: {names}", 64)
+        raise UserError(f"--peer {wanted!r} {text}: {names}", 64)
     return chosen
 
 

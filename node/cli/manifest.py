@@ -45,6 +45,7 @@ from ftnode.node.manifests.reading import check_new_name, read_manifest
 from ftnode.node.manifests.snapshot_choice import with_snapshots
 from ftnode.protocol.lines.step_estimate import Line, estimate
 from ftnode.protocol.manifest.parse import Manifest, parse, render
+from ftnode.protocol.manifest.sections import SEED_MAX, STEPS_MAX
 from ftnode.protocol.words.errors import UserError
 
 ERRORS = "cli_run"
@@ -92,8 +93,8 @@ def part_option(_context: click.Context, _option: click.Parameter, typed: str) -
     help="With --from: train adapters of this rank in place of the model's weights, for thin lines and small cards.",
 )  # fmt: skip
 @click.option("--stages", type=WholeRange(1, 256), help="Block stages; layers become the nearest multiple.")
-@click.option("--steps", type=WholeRange(1), help="Optimiser steps of the run.")
-@click.option("--seed", type=WholeRange(0), help="Fixes initial weights and the order of the data.")
+@click.option("--steps", type=WholeRange(1, STEPS_MAX), help="Optimiser steps of the run.")
+@click.option("--seed", type=WholeRange(0, SEED_MAX), help="Fixes initial weights and the order of the data.")
 @click.option(
     "--line", callback=line_option, metavar="UP[/DOWN]Mbit",
     help="Of a typical volunteer, as 20Mbit or 20/100Mbit: chooses encodings, microbatches and window for it.",
@@ -343,9 +344,11 @@ def _who_signed(author: str) -> str:
     return "not signed: it is joined with --allow-unsigned only; sign it with: ftnode run sign"
 
 
-def _shown(value: object) -> object:
-    """A list of peers is counted, not printed."""
-    return f"({len(value)})" if isinstance(value, tuple) and len(value) > 2 else value
+def _shown(value: object) -> str:
+    """As it stands in a manifest, but for a name, which has no quotes here, and a list of peers, which is counted."""
+    if isinstance(value, tuple) and len(value) > 2:
+        return f"({len(value)})"
+    return value if isinstance(value, str) and value else json.dumps(value)
 
 
 def replace_manifest(path: Path, text: str) -> None:

@@ -97,7 +97,11 @@ class TypedPath(click.Path):
         self._purpose, self._exit_code, self._access = purpose, exit_code, access
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        if value == "":
+            self.fail("is empty; name a file", param, ctx)
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if value == "-":
+            self.fail("nothing is read from a pipe or written to one here; a file of this name is ./-", param, ctx)
         try:
             path.stat()
             if not os.access(path, self._access):
@@ -141,9 +145,18 @@ run_option = click.option(
 )  # fmt: skip
 link_argument = click.argument("link", required=False, default="")
 """An ftnode: link, as people pass it on; it names a run and peers."""
+
+
+def _named(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    if value == "":  # as of a shell's variable that is not set: it is no word for all of them
+        raise click.BadParameter("is empty; give a part of a PeerId, or leave it out", context, option)
+    return value
+
+
 volunteer_option = click.option(
-    "--peer", "peer", metavar="PEERID", help="Only this one of several; as much of its PeerId as is unique."
-)
+    "--peer", "peer", metavar="PEERID", callback=_named,
+    help="Only this one of several; as much of its PeerId as is unique.",
+)  # fmt: skip
 """Of this machine's volunteers; `peer_option` names others."""
 metrics_option = click.option(
     "--metrics", default="auto", show_default=True, metavar="HOST:PORT",

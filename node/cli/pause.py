@@ -129,7 +129,7 @@ def parse_duration(text: str) -> float:
     """`90s`, `30m`, `2h`, `1d`, `1w`, or several as in `1h30m`, in seconds. Raises UserError (64)."""
     seconds = typed_seconds(text)
     if seconds is None:
-        raise UserError(f"{text} is no duration; write 30m, 2h or 1d, or nothing: until ftnode resume")
+        raise UserError(f"{text!r} is no duration; write 30m, 2h or 1d, up to a year, or nothing: until ftnode resume")
     if not 0 < seconds <= DURATION_SECONDS_MAX:
         raise UserError(f"{text} is no pause: between a second and a year; without a duration: until ftnode resume")
     return seconds

@@ -125,7 +125,9 @@ def list_peers(
 
 def answers_of(addresses: tuple[str, ...]) -> str:
     """What a command waits for that asks these."""
-    return f"an answer of {addresses[0]}" + (f" or {len(addresses) - 1} others" if len(addresses) > 1 else "")
+    return f"an answer of {addresses[0]}" + (
+        f" or {len(addresses) - 1} other{'s' if len(addresses) > 2 else ''}" if len(addresses) > 1 else ""
+    )
 
 
 def _remember(home: str | None, given: tuple[str, ...], answered: tuple[str, ...]) -> None:

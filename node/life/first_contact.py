@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import trio
@@ -13,6 +13,7 @@ from ftnode.protocol.words.errors import UserError
 from ftnode.protocol.words.events import Directory, DirectoryLost
 
 if TYPE_CHECKING:
+    from ftnode.node.links.addresses import PeerAddress
     from ftnode.node.links.reachability import Reachability
 
 ERRORS = "volunteer"
@@ -24,6 +25,16 @@ def believable(event: Directory | DirectoryLost, clock: str) -> Directory | Dire
     if clock and isinstance(event, Directory) and not event.presences and not event.certificates:
         return DirectoryLost("nobody is seen by a clock that is so far off")
     return event
+
+
+def unanswered(named: Iterable[PeerAddress], met: Collection[str], unreachable: Mapping[str, str]) -> dict[str, str]:
+    """PeerId → a line for the terminal, of peers that a person named and that do not answer, when somebody else has
+    been met: the swarm that this one knows may not be the one that was meant. `unreachable`: PeerId → why."""
+    lines = {}
+    for peer in named if met else ():
+        if why := " ".join(unreachable.get(peer.peer_id, "").split()):
+            lines[peer.peer_id] = f"{peer.peer_id} does not answer ({why}); goes on with others that are known"
+    return lines
 
 
 async def nobody_met(

@@ -34,7 +34,7 @@ from ftnode.node.home.identity import Identity, verify
 from ftnode.node.home.name_card import NameCard, sign_name
 from ftnode.node.life.bottom_line import BottomLine
 from ftnode.node.life.departure import Departure
-from ftnode.node.life.first_contact import believable, nobody_met
+from ftnode.node.life.first_contact import believable, nobody_met, unanswered
 from ftnode.node.life.hand_over_time import too_slow
 from ftnode.node.life.observer import Observer
 from ftnode.node.life.snapshot_setup import copies_bytes, known_snapshots, roll_book, saver_for
@@ -147,8 +147,8 @@ class Node:
         self._met_somebody, self._offered, self._last_trouble = False, False, ""
         self._nursery: trio.Nursery | None = None
         self._readers: deque[tuple[str, int]] = deque(maxlen=READERS_TOLD)
-        self._invited, self._announced = tuple[str, ...](), ""
-        """Whom the last link names, and what the author says, as they were last said."""
+        self._invited, self._announced, self._unanswered = tuple[str, ...](), "", set[str]()
+        """Whom the last link names, what the author says, as they were last said, and which PeerIds do not answer."""
         seed = secrets.randbits(NONCE_BITS)
         self.arena = Arena(manifest.boundary_bytes.largest, manifest.slots(config.hold))
         self.trace = TraceWriter(
@@ -590,8 +590,16 @@ class Node:
         gate = self.p2pd.gate
         remember_peers(self.config.home, [full for peer in peers for full in gate.presentable(peer)])
 
+    def _tell_unanswered(self) -> None:
+        link = self.directory.link
+        for peer_id, line in unanswered(parse_peers(self.config.given), link.met, link.unreachable).items():
+            if peer_id not in self._unanswered:
+                self._unanswered.add(peer_id)
+                self.speaking.say("peer", line, peer=peer_id)
+
     def _on_directory(self, event: Directory | DirectoryLost) -> None:
         event = believable(event, self.observer.clock_trouble())
+        self._tell_unanswered()
         if isinstance(event, Directory):
             event = self.book.admitted(event)
         if isinstance(event, DirectoryLost):

@@ -73,7 +73,7 @@ def check_listen(addresses: Iterable[str]) -> None:
             target = socket_address(address)
         except ValueError:
             raise UserError(f"{address!r} is no multiaddr; write it like {EXAMPLE}", 64) from None
-        if target is None:
+        if target is None or target[1] is not socket.SOCK_STREAM:  # links are of TCP alone
             raise UserError(f"cannot listen on {address!r}; write it like {EXAMPLE}", 64)
         _check_bind(address, *target)
 

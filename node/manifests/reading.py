@@ -46,7 +46,7 @@ def read_manifest(path: Path, of_others: bool = False) -> tuple[Manifest, str]:
     if len(data) > MANIFEST_BYTES_MAX:
         raise UserError(f"{path} is larger than {MANIFEST_BYTES_MAX} bytes; this is no manifest", 65)
     try:
-        text = data.decode("utf-8")
+        text = data.decode("utf-8-sig")  # some editors begin with a mark that nobody sees
     except UnicodeDecodeError:
         raise UserError(f"{path} is no UTF-8 text; this is no manifest", 65) from None
     return parse(text, path.name), text

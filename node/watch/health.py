@@ -55,7 +55,7 @@ def judge(running: Running, answer: SwarmStatus | str, computes: bool | None) ->
     elif not connected and len(answer.peers) > 1:
         healthy, text = False, f"connected to none of {len(answer.peers) - 1} peers; {text}"
     else:
-        text = f"{text}; connected to {connected} peers"
+        text = f"{text}; connected to {connected} peer{'s' if connected != 1 else ''}"
     if answer.trouble:
         text = f"{text}; waits for {answer.trouble}"
     return Health(peer, healthy, text, age, connected)

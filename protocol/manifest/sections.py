@@ -38,6 +38,8 @@ SHADOWS_SHARE = 0.1
 """As many may go into shadows; a manifest that asks for more is refused."""
 SHADOW_NUMBER_BYTES = {"bfloat16": 2.0, "int8": 1 + 4 / 256}
 """int8: a scale of 4 bytes for 256 numbers."""
+STEPS_MAX = 10_000_000
+SEED_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +82,8 @@ class Run:
         pattern=r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}",
         pattern_name="1 to 64 letters, digits, dots, dashes and underscores",
     )
-    seed: int = key("Fixes the initial weights and the order of the data.", 0, 2**63 - 1)
-    steps: int = key("Optimiser steps of the whole run.", 1, 10_000_000)
+    seed: int = key("Fixes the initial weights and the order of the data.", 0, SEED_MAX)
+    steps: int = key("Optimiser steps of the whole run.", 1, STEPS_MAX)
     author: str = key(
         "PeerId of the key that signs this manifest; only that key can change who may join. Empty: nobody signs it.",
         0, 0, "", pattern=PEER_ID_PATTERN, pattern_name="a PeerId (12D3KooW…)", since=4, earlier="",

@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from tests.node.cli.cli_runner import Seen
 
 PEER = "/ip4/127.0.0.1/tcp/1/p2p/12D3KooWQPgLiPPAdpzcmTiKSHRZk2X9t1kqiKU67Va7BBDCBpMf"
 """Nobody is there."""
@@ -75,3 +77,7 @@ def test_a_planted_bug_that_loses_what_comes_so_early_is_found(tmp_path: Path) -
         assert shell.poll() is None, "nobody has heard it"
         os.kill(pid, signal.SIGTERM)
         assert shell.communicate(timeout=END_SECONDS)[0] in ("ended with 0\n", "ended with 143\n")
+
+
+def test_a_speed_is_for_a_recording(ftnode: Callable[..., Seen]) -> None:
+    assert ftnode("dashboard", "--speed", "3").refused(64, "--replay")

@@ -78,6 +78,14 @@ def test_only_the_one_that_is_named(run: Callable[..., Seen], home: Path, volunt
     assert run("leave", "--home", home, "--peer", "nobody").refused(64, "is not one of those that run here", other)
 
 
+def test_an_empty_name_is_not_all_of_them(run: Callable[..., Seen], home: Path, volunteer: Volunteer) -> None:
+    """As a shell gives it of a variable that is not set. The only node left."""
+    _, stays = volunteer()
+    for command in ("leave", "pause", "resume"):
+        assert run(command, "--home", home, "--peer", "").refused(64, "--peer", "is empty")
+    assert stays.poll() is None
+
+
 def test_a_part_of_two_names_is_none(run: Callable[..., Seen], home: Path, volunteer: Volunteer) -> None:
     (one, first), (other, second) = volunteer(), volunteer()
     assert run("leave", "--home", home, "--peer", "12D3Koo").refused(64, "part of several PeerIds", one, other)

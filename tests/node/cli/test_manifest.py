@@ -409,3 +409,25 @@ def test_a_folder_without_a_model_is_one_line(
     seen = ftnode("run", "init", str(manifest), "--from", str(folder), "--data", str(text_file), *preset)
     assert seen.code == code and says in seen.err and len(seen.err.strip().splitlines()) == 1, seen
     assert not manifest.exists()
+
+
+def test_show_prints_values_as_a_manifest_has_them(tmp_path: Path, ftnode: Callable[..., Seen]) -> None:
+    path = tmp_path / "tiny.toml"
+    ftnode("run", "init", path)
+    shown = ftnode("run", "show", path).out
+    assert "tied false" in shown and "betas [0.9, " in shown and "peers []" in shown and 'tokenizer ""' in shown
+    assert "False" not in shown and "()" not in shown
+
+
+def test_a_mark_that_some_editors_begin_with_is_passed_over(tmp_path: Path, ftnode: Callable[..., Seen]) -> None:
+    path = tmp_path / "tiny.toml"
+    ftnode("run", "init", path)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert ftnode("run", "validate", path).code == 0
+
+
+@pytest.mark.parametrize("option", ["--steps", "--seed"])
+def test_a_number_that_no_manifest_takes_is_the_options_fault(
+    option: str, tmp_path: Path, ftnode: Callable[..., Seen]
+) -> None:
+    assert ftnode("run", "init", tmp_path / "x.toml", option, 10**22).refused(64, option)

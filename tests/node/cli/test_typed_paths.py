@@ -33,6 +33,13 @@ def test_a_path_that_no_file_system_takes(words: str, code: int, tmp_path: Path,
     assert ftnode(*words.format(path).split(), "--home", tmp_path / "home").refused(code, str(path), "too long")
 
 
+@pytest.mark.parametrize(("typed", "says"), [("", "is empty"), ("-", "./-")])
+@pytest.mark.parametrize("words", ["run init", "run validate", "data check", "replay"])
+def test_no_path_and_a_pipe_are_no_files(words: str, typed: str, says: str, ftnode: Callable[..., Seen]) -> None:
+    """Of a variable that is not set; and of who writes a dash for standard output got a file of that name."""
+    assert ftnode(*words.split(), typed).refused(64, says)
+
+
 def test_every_command_has_its_paths_looked_at() -> None:
     types = {type(param.type) for _, load in cli.leaves() for param in load().params}
     assert TypedPath in types and click.Path not in types

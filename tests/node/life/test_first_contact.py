@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from ftnode.node.home.identity import take_identity
-from ftnode.node.life.first_contact import believable, nobody_met
+from ftnode.node.life.first_contact import believable, nobody_met, unanswered
 from ftnode.node.links.addresses import PeerAddress
 from ftnode.node.links.reachability import Reachability
 from ftnode.protocol.words.events import Directory, DirectoryLost
@@ -95,3 +95,12 @@ def test_another_peer_at_each_address_is_known_at_the_first_look(tmp_path: Path)
                 assert not found or looks.instead == (str(given[0]), there.peer_id)
 
     limited(main)
+
+
+def test_a_named_peer_that_does_not_answer_is_told_of_when_others_do() -> None:
+    """Who types a new meeting point may else train alone, by one that is remembered."""
+    named, why = [PeerAddress("A", ()), PeerAddress("B", ())], {"A": "connection\n refused", "C": "no route"}
+    assert unanswered(named, {"C"}, why) == {
+        "A": "A does not answer (connection refused); goes on with others that are known"
+    }
+    assert unanswered(named, set(), why) == {}, "nobody does, which ends the node"

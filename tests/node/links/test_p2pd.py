@@ -232,6 +232,7 @@ def test_p2pds_own_complaint_reaches_the_user(tmp_path: Path) -> None:
         ("/ip4/127.0.0.1/tcp/99999", "no multiaddr"),
         ("/ip4/127.0.0.1", "cannot listen"),
         ("/dns4/localhost/tcp/1", "cannot listen"),
+        ("/ip4/127.0.0.1/udp/41337", "cannot listen"),
         ("/ip4/203.0.113.7/tcp/4001", "no address of this machine"),
     ],
 )
