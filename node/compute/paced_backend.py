@@ -146,6 +146,9 @@ class PacedStages:
         """All weights are zeros."""
         return {}
 
+    def copy_drop(self, stage: int) -> Answer:
+        return {}
+
     def sample_chunk(self, stage: int, key: int, after: bool, index: int, slot: int, length: int) -> Answer:
         return {}
 

@@ -24,13 +24,16 @@ from torch import Tensor
 
 from ftnode.models.ledger import AttemptId
 from ftnode.models.number_check import NumberCheck
+from ftnode.models.optimiser import OptimiserConfig
 from ftnode.models.retrace import Sampled, gathered, retrace
 from ftnode.models.stage import Apart, SavedKey, Stage, StageVersion
+from ftnode.models.state_plan import StatePlan
 from ftnode.models.state_sample import pieces
 from ftnode.node.compute.exports import state_of
 from ftnode.node.compute.memory_cap import out_of_memory
 from ftnode.node.compute.visit_tensors import Activation, VisitTensors
 from ftnode.node.reduction.sketch import BLOCK, DISTANCE_MAX, Sketch, relative
+from ftnode.protocol.words.effects import NOT_DONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +70,14 @@ class _Given:
 class Recounting:
     """Of one compute process. Nothing of it counts for the step."""
 
-    def __init__(self, tensors: VisitTensors, new_stage: Callable[[int], Stage]) -> None:
+    def __init__(
+        self, tensors: VisitTensors, new_stage: Callable[[int], Stage], plan: StatePlan, optimiser: OptimiserConfig,
+        dtype: torch.dtype, room: Callable[[], int | None],
+    ) -> None:  # fmt: skip
+        """`new_stage`: for as long as a visit takes; `dtype`: of weights; `room`: bytes that such a stage may take,
+        None where what does not fit fails, and ends nothing."""
         self._tensors, self._new_stage = tensors, new_stage
+        self._plan, self._optimiser, self._dtype, self._room = plan, optimiser, dtype, room
         self.apart: dict[int, tuple[tuple[AttemptId, str], Apart]] = {}
         """By stage: of which attempt and peer, and what its visits give to the gradient. One at a time."""
         self.lent: dict[int, Mapping[int, Tensor]] = {}
@@ -97,10 +106,10 @@ class Recounting:
         return self._beside(lent, self.lent[beside.index][lent], beside.version, visits)
 
     def on_copy(self, stage: int, version: StageVersion, visits: Visits, key: int) -> float:
-        """As `on_lent`, on the copy of a stage of that version; 0 where none is here. `key`: of the sample of the
-        gradient that is kept."""
+        """As `on_lent`, on the copy of a stage of that version; NOT_DONE where none is here, or it does not fit. `key`:
+        of the sample of the gradient that is kept."""
         copy = self.copies.pop(stage, None)
-        return 0.0 if copy is None else self._beside(stage, copy, version, visits, key)
+        return NOT_DONE if copy is None else self._beside(stage, copy, version, visits, key, NOT_DONE)
 
     def retrace(self, stage: int, version: StageVersion, key: int, samples: Sequence[Sampled]) -> float:
         """How far what went into the step on the weights of `version` is from what the visits give that were done again
@@ -108,10 +117,9 @@ class Recounting:
         given, self._given = self._given, None
         if given is None or (given.stage, given.version, given.key) != (stage, version, key):
             return 0.0
-        of = self._new_stage(stage)
         before, after = samples
-        drawn = pieces(of.plan, stage, key)
-        return retrace(drawn, of.optimiser, version.step + 1, before, after, given.weights, given.gradient)
+        drawn = pieces(self._plan, stage, key)
+        return retrace(drawn, self._optimiser, version.step + 1, before, after, given.weights, given.gradient)
 
     def has_lent(self, stage: int, lent: int) -> bool:
         return lent in self.lent.get(stage, {})
@@ -119,7 +127,11 @@ class Recounting:
     def begin_copy(self, stage: int) -> None:
         """Its weights come from now on; what came of another, and was not tried, goes."""
         self.copies.clear()
-        self.copies[stage] = torch.zeros_like(self._new_stage(stage).weights, device="cpu")
+        self.copies[stage] = torch.zeros(self._plan.numbers(stage, "weights"), dtype=self._dtype)
+
+    def drop_copy(self) -> None:
+        """It did not come whole, or is not tried."""
+        self.copies.clear()
 
     def weigh(
         self, stage: int, attempt: AttemptId, of: str, key: int, parts: Iterable[Iterable[Sequence[int]]]
@@ -203,9 +215,14 @@ class Recounting:
                 back = tensors.gradients.decode(made)
         return back if visits.first else None
 
-    def _beside(self, stage: int, weights: Tensor, version: StageVersion, visits: Visits, key: int = -1) -> float:
-        """On a stage that is there for as long as it takes; 0 where there is no memory for it, which costs our stages
-        nothing."""
+    def _beside(
+        self, stage: int, weights: Tensor, version: StageVersion, visits: Visits, key: int = -1, lacking: float = 0.0
+    ) -> float:
+        """On a stage that is there for as long as it takes; `lacking` where there is no memory for it, which costs our
+        stages nothing."""
+        room = self._room()
+        if room is not None and room < self._plan.held_size(stage) + self._plan.size(stage, "weights"):
+            return lacking  # its state, its gradient, and that apart
         try:
             away = self.again([self._stage_of(stage, weights, version)], visits)
             if key >= 0:
@@ -214,13 +231,13 @@ class Recounting:
         except (RuntimeError, MemoryError) as error:
             if not out_of_memory(error):
                 raise
-            return 0.0
+            return lacking
         finally:
             self.apart.pop(stage, None)
 
     def _keep_sample(self, stage: int, weights: Tensor, version: StageVersion, key: int) -> None:
         """Of what the visit has given to the gradient. Another of the same copy adds to it."""
-        drawn = pieces(self._new_stage(stage).plan, stage, key)
+        drawn = pieces(self._plan, stage, key)
         gradient = gathered(self.apart[stage][1].gradient, drawn, rows=False).cpu()
         last = self._given
         if last is not None and (last.stage, last.version, last.key) == (stage, version, key):

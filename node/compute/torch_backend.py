@@ -96,7 +96,10 @@ class TorchStages:
         self._progress = progress
         self.text = RunText(config, progress)
         self.tensors = VisitTensors(config, self.model, slots, self.text)
-        self.recounting = Recounting(self.tensors, self._new_stage)
+        self.recounting = Recounting(
+            self.tensors, self._stage_of_another, config.state_plan, self.optimiser, dtype_of(self.model),
+            self._room_on_host,
+        )  # fmt: skip
         self._stages: dict[int, Stage] = {}
         self._installs: dict[int, _Install] = {}
         self._group = GroupGradients(gradients, self._pinned(gradients), self.optimiser)
@@ -291,6 +294,11 @@ class TorchStages:
             raise Misuse(f"chunk {index} of a copy that has not begun", stage)
         into = weights[index * self.config.chunk_numbers :][: self.config.chunk_numbers]
         into.copy_(self._chunk(stage, slot, length, encoding, into.numel(), weights.dtype))
+        return {}
+
+    def copy_drop(self, stage: int) -> Answer:
+        """What has come of the copy is not tried."""
+        self.recounting.drop_copy()
         return {}
 
     def sample_chunk(self, stage: int, key: int, after: bool, index: int, slot: int, length: int) -> Answer:
@@ -522,14 +530,26 @@ class TorchStages:
         device = torch.device(self.config.device)
         return None if memory is None else PinnedPlaces(memory, dtype_of(self.model), device)
 
-    def _new_stage(self, index: int, model: ModelConfig | None = None, first: PlainLayers | None = None) -> Stage:
-        """`first`: what is not trained is read from there. Raises Misuse."""
+    def _room_on_host(self) -> int | None:
+        """Where weights lie in the host's memory the kernel ends whoever takes too much."""
+        return None if self._device.type == "cuda" else self.memory.free(memory_free(self._device))
+
+    def _stage_of_another(self, index: int) -> Stage:
+        """To do a visit again. Numbers that are too large for float16 are none for its holder, which may have another
+        device: who has one of float16 would accuse it. Raises Misuse."""
+        return self._new_stage(index, products="float32" if self._products == "float16" else self._products)
+
+    def _new_stage(
+        self, index: int, model: ModelConfig | None = None, first: PlainLayers | None = None, products: str = ""
+    ) -> Stage:
+        """`first`: what is not trained is read from there; `products`: other ones than those of the device. Raises
+        Misuse."""
         if not 0 <= index <= self.config.stages:
             raise Misuse(f"there is no stage {index}", index)
         config = self.config
         made = Stage(
             model or self.model, config.stages, index, self.optimiser, config.microbatches, config.device,
-            self._products, self._compiled,
+            products or self._products, self._compiled,
         )  # fmt: skip
         if first is not None:
             made.take_frozen(self._layers(index, first))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import trio
@@ -21,7 +22,7 @@ from ftnode.node.weights.copies import Copy, CopyStore
 from ftnode.node.weights.copy_fetching import Fetched
 from ftnode.node.weights.reading import CopyReading, call_in_time, call_with_slot
 from ftnode.protocol.words.codec import to_plain
-from ftnode.protocol.words.effects import Keep, Recount, Retrace, Sample, Task
+from ftnode.protocol.words.effects import NOT_DONE, Keep, Recount, Retrace, Sample, Task
 from ftnode.protocol.words.events import Done, Event, KeepFailed
 from ftnode.protocol.words.types import Handle, Version
 
@@ -39,30 +40,42 @@ class CopyTrials:
         """Copies are all of a stage: nothing of the model is left as it is."""
         self.fetch: Callable[[Keep], Awaitable[Fetched]] | None = None
         """What fetches copies of others' states."""
-        self._samples: dict[Version, tuple[Sample, Copy]] = {}
-        """The last two, by what they are of."""
+        self._samples: dict[Version, Copy] = {}
+        """Of the newest trial, by what they are of: two at most."""
+        self._key = -1
+        """By which samples of that trial are drawn."""
 
     def start(self, task: Recount | Sample | Retrace, nursery: trio.Nursery) -> None:
-        """Done follows: with value 0 where there is nothing to compare with."""
+        """Done follows: with value NOT_DONE, of a Retrace 0, where there is nothing to compare with."""
         if isinstance(task, Sample):
+            if task.key != self._key:
+                self._key, self._samples = task.key, {}
             nursery.start_soon(self._take_sample, task)
             return
         if isinstance(task, Retrace):
             nursery.start_soon(self._retrace, task)
             return
-        handles = [each for each in (task.input, task.gradient, task.passed_on, task.handed_back) if each is not None]
+        named = {
+            "input": task.input, "gradient": task.gradient, "passed_on": task.passed_on,
+            "handed_back": task.handed_back,
+        }  # fmt: skip
+        # The core may be done with them while the copy is on its way to compute. So they are looked up now.
+        slots = {name: None if handle is None else self._arena.slot(handle) for name, handle in named.items()}
+        handles = [handle for handle in named.values() if handle is not None]
         for handle in handles:
             self._arena.pin(handle)
-        nursery.start_soon(self._try, task, handles)
+        nursery.start_soon(self._try, task, slots, handles)
 
-    async def _try(self, task: Recount, pinned: list[Handle]) -> None:
-        value, fault = 0.0, ""
+    async def _try(self, task: Recount, slots: dict[str, int | None], pinned: list[Handle]) -> None:
+        value, fault = NOT_DONE, ""
         try:
             copy = self._copy_of(task)
             if copy is not None and self.whole_models:
-                value, fault = await self._do_again(task, copy)
+                value, fault = await self._do_again(task, copy, slots)
         except (ComputeError, trio.TooSlowError) as error:
             log.info("the copy of stage %d is not tried: %s", task.stage, error)
+            with suppress(ComputeError, trio.TooSlowError):
+                await call_in_time(self._compute, "copy_drop", stage=task.stage)
         finally:
             for handle in pinned:
                 self._arena.unpin(handle)
@@ -73,19 +86,16 @@ class CopyTrials:
         if self.fetch is not None and self.whole_models:
             fetched = await self.fetch(Keep(task.donor, task.version, parts_of(task.key), "raw", -1))
             fault = fetched.event.reason if isinstance(fetched.event, KeepFailed) else ""
-            if fetched.copy is not None:
-                others = {version: kept for version, kept in self._samples.items() if kept[0].key == task.key}
-                self._samples = {**others, task.version: (task, fetched.copy)}
+            if fetched.copy is not None and task.key == self._key:
+                self._samples[task.version] = fetched.copy
         self._answer(task, 0.0, fault)
 
     async def _retrace(self, task: Retrace) -> None:
         value, fault = 0.0, ""
-        samples = [self._samples.pop(version, None) for version in (task.before, task.after)]
-        lent = [
-            kept[1] for kept in samples if kept is not None and (kept[0].stage, kept[0].key) == (task.stage, task.key)
-        ]
+        samples = [self._samples.get(version) for version in (task.before, task.after)]
+        lent = [copy for copy in samples if copy is not None]
         try:
-            if len(lent) == len(samples):
+            if len(lent) == len(samples) and task.key == self._key:
                 value, fault = await self._compare(task, lent)
         except (ComputeError, trio.TooSlowError) as error:
             log.info("how stage %d was trained is not looked at: %s", task.stage, error)
@@ -121,17 +131,10 @@ class CopyTrials:
         kept = (self._copies.fetched.get(task.stage), self._copies.held.get(task.stage))
         return next((each for each in kept if each is not None and each.header.version == task.copy), None)
 
-    async def _do_again(self, task: Recount, copy: Copy) -> tuple[float, str]:
+    async def _do_again(self, task: Recount, copy: Copy, slots: dict[str, int | None]) -> tuple[float, str]:
         """How far what the holder passed on is from what its visit gives, or why it gives nothing. Raises ComputeError;
         trio.TooSlowError without a slot."""
         await self._bring(copy, "copy_chunk", stage=task.stage, encoding=copy.header.encoding)
-        slots = {
-            name: None if handle is None else self._arena.slot(handle)
-            for name, handle in (
-                ("input", task.input), ("gradient", task.gradient), ("passed_on", task.passed_on),
-                ("handed_back", task.handed_back),
-            )
-        }  # fmt: skip
         answer = await call_in_time(
             self._compute, "recount", stage=task.stage, step=task.step, attempt=list(task.attempt),
             microbatch=task.microbatch, visit=task.visit, of=apart_of(task), copy=to_plain(task.copy),

@@ -164,6 +164,15 @@ class Holder:
         compute = self.pace.seconds(stage)
         return max(compute, self.line.seconds(stage)) if compute else 0.0
 
+    def device_seconds(self, stage: int) -> float:
+        """As StageReport.seconds."""
+        return self.pace.seconds(stage)
+
+    @property
+    def tensor_seconds(self) -> float:
+        """As Heartbeat.tensor_seconds."""
+        return self.line.tensor_seconds
+
     @property
     def finished(self) -> bool:
         """All steps are committed."""
@@ -250,7 +259,7 @@ class Holder:
         if forked:
             self.completed.forked(lineage.id)
         if first and not (forked and (was or view.leader == s.me)):  # a copy may be of another past
-            out.extend(self.copies.forget(None))
+            out.extend(self._forget_copies(None))
         took_part = s.me in view.voters or self._joins(s, view)
         self.learning = tuple(stage for stage in self.learning if stage not in s.mine)
         self.trials.on_view(view)
@@ -316,7 +325,7 @@ class Holder:
         self.told = None
         self._drop_retired(out)
         self._own.break_off(out, ())
-        out.extend(self.copies.forget(None))
+        out.extend(self._forget_copies(None))
         out.extend(map(Forget, self.weights.forget_given_up()))
         for stage in [stage for stage in self.versions if stage not in but]:
             self._own.forget(out, stage)
@@ -339,8 +348,12 @@ class Holder:
             self._drop_retired(out)
         self._own.break_off(out, ())
         lost, forgotten = self.weights.yield_to(s.view, winner)
-        out.extend(self.copies.forget(lost))
+        out.extend(self._forget_copies(lost))
         return out.extended(map(Forget, forgotten))
+
+    def _forget_copies(self, lineages: list[str] | None) -> Outcome:
+        """That these lineages made (None: all), and what we know of who lent them."""
+        return self.copy_trials.forget().extended(self.copies.forget(lineages))
 
     def _stop_work(self, s: Situation, out: Outcome) -> None:
         """Leave the attempt. One that is complete here is kept, since the others may commit it without us."""
@@ -763,6 +776,7 @@ class Holder:
         out.extend(work.beat(s.now, s.liveness.up))
         self._look_at_trial(s, out, work)
         self._say_what_is_refuted(s, out)
+        out.extend(self.copy_trials.beat(s))
         out.extend(self.copy_trials.go_on(s, work, self.copies))
         self._say_waits(s, view, out, work)
         begin = work.begin  # weights that are fetched may fill a line for long

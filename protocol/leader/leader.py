@@ -549,6 +549,8 @@ class Leader:
         place = poisoned.stage, sender
         keeps = len(group) == 1 and place in begin.keepers
         outside = sender not in group and (keeps or place in self.learners.named())
+        if sender not in group and not outside:
+            return True  # it keeps or learns the stage no more, and could not tell
         return self.cases.accuse(s, out, sender, poisoned, begin, outside)
 
     def on_verdict(self, s: Situation, sender: Peer, verdict: Verdict) -> Outcome:

@@ -13,6 +13,7 @@ What these visits give to the gradient then tells how the holder trained the sta
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -25,13 +26,15 @@ from ftnode.protocol.step.doubts import Doubts
 from ftnode.protocol.step.routes import route_of, stages_beside
 from ftnode.protocol.step.tensor_holds import Holds
 from ftnode.protocol.wire.admission import REASON_MAX
-from ftnode.protocol.words.effects import Backward, Compute, Recount, Release, Retrace, Sample
+from ftnode.protocol.words.effects import NOT_DONE, Backward, Compute, Effect, Recount, Release, Retrace, Sample
 from ftnode.protocol.words.events import Done
 from ftnode.protocol.words.messages import Boundary, Donor, SealedTensor, WasGiven
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import HEAD, Handle, Peer, Version, spoken_stage
 from ftnode.protocol.words.view import View
 
+ASKS_A_BEAT: Final = 8
+"""A tensor that had not been made is asked for again after such a part of a heartbeat."""
 COPIES_ROUND: Final = 2.0
 """What an honest holder passed on is at most so many times as far off on a copy as on its weights: the copy's encoding
 rounds as well (docs/reference/liars.md has figures)."""
@@ -67,6 +70,18 @@ class _Trial:
         self.done_again = 0
         """Visits, and what the holder passed on is what they give."""
         self.running: Recount | Retrace | None = None
+        self._asks_at, self._pause = 0.0, 0.0
+
+    def asks_again(self, s: Situation) -> list[Effect]:
+        """For what had not been made when we asked, with pauses that double up to a heartbeat."""
+        if not self.collects or s.now < self._asks_at:
+            return []
+        self.asked(s.now + self._pause, min(2 * self._pause, s.settings.heartbeat_seconds))
+        return self.check.ask_again()
+
+    def asked(self, at: float, pause: float) -> None:
+        """The next time is not before `at`, and the one after that `pause` later."""
+        self._asks_at, self._pause = at, pause
 
     def seen_by_us(self) -> list[tuple[Boundary, Handle]]:
         """What passed between the holder and us, of what is wanted: nobody else has to show us that."""
@@ -88,6 +103,9 @@ class CopyTrials:
         """Stage → the copy of which it was drawn last whether it is tried."""
         self._against: dict[tuple[int, Peer], float] = {}
         """What speaks against the training of stages' only holders; nothing where they are not here."""
+        self._fetches: dict[tuple[int, Peer], tuple[int, int]] = {}
+        """For those: the step from which on a copy that is not due is fetched for it, and how many steps later the next
+        one if nothing comes of that."""
         self.refuted: Refuted | None = None
         """What the leader is told until the stage has others, or another copy is tried."""
 
@@ -105,6 +123,8 @@ class CopyTrials:
         if self._trial is not None and (sample := self._trial.trace.on_begin(begin)) is not None:
             out.append(Compute(sample))
         self._let_go(s, out, copies)
+        if self.refuted is not None and (self.refuted.stage, s.me) not in begin.keepers:
+            self.refuted = None
         member = view is not None and s.member and begin.attempt.view == view.number
         tries = member and begin.training and not begin.skip and s.settings.checks
         if self._trial is not None or view is None or not tries:
@@ -113,7 +133,8 @@ class CopyTrials:
             of, here = _holder_that_is_seen(view, s.me, stage, s.settings), copies.keeps(stage, begin.base)
             if of is None or self._drawn.get(stage) == begin.base or not (here or copies.may_fetch(stage)):
                 continue
-            doubted = doubts.choose(begin.step, [of], s.chance) is not None or self._against.get((stage, of), 0.0) > 0
+            doubted = doubts.choose(begin.step, [of], s.chance) is not None
+            doubted = doubted or self._hastens(stage, of, begin.step, here)
             if not (here or doubted):
                 continue
             if not here:
@@ -123,12 +144,22 @@ class CopyTrials:
                 lot = Lot(of, 0.0, s.chance.getrandbits(32), (stage,), copy=begin.base)
                 donor = Donor(stage, of, s.contacts.get(of, ()))
                 trace = StepTrace(donor, begin.base, begin.attempt, s.chance.getrandbits(32))
-                trial = _Trial(s.me, lot, begin.base, work, s.settings, trace)
-                if trial.check.stages:
-                    self._trial, self.refuted = trial, None
-                    out.append(Compute(trace.begin()))
-                    break
+                self._trial, self.refuted = _Trial(s.me, lot, begin.base, work, s.settings, trace), None
+                out.append(Compute(trace.begin()))
+                break
         return out
+
+    def _hastens(self, stage: int, of: Peer, step: int, here: bool) -> bool:
+        """Something speaks against the holder. A copy that is not due is fetched for that, but not in each step, where
+        nothing comes of them: it may lend no samples."""
+        if not self._against.get((stage, of), 0.0):
+            return False
+        if not here:
+            first, pause = self._fetches.get((stage, of), (step, 1))
+            if step < first:
+                return False
+            self._fetches[stage, of] = step + pause, 2 * pause
+        return True
 
     def on_view(self, s: Situation, copies: OwnCopies) -> Outcome:
         """What others show is of an attempt in one view."""
@@ -136,15 +167,23 @@ class CopyTrials:
         self._collects_no_more(out)
         self._let_go(s, out, copies)
         self._against = {whose: found for whose, found in self._against.items() if _holds_alone(s, *whose)}
+        self._fetches = {whose: at for whose, at in self._fetches.items() if whose in self._against}
         if self.refuted is not None and not _holds_alone(s, self.refuted.stage, self.refuted.holder):
             self.refuted = None
         return out
 
     def drop(self) -> Outcome:
-        """Compute is lost, or the lineage."""
+        """Compute is lost."""
         out = Outcome()
         self._end(out)
         return out
+
+    def forget(self) -> Outcome:
+        """The lineage is another one."""
+        self.refuted = None
+        self._against.clear()
+        self._fetches.clear()
+        return self.drop()
 
     def met(self, s: Situation, done: Done) -> Outcome:
         """A task of our own is done. Of a microbatch that came back to us the only holder has most behind it."""
@@ -162,9 +201,15 @@ class CopyTrials:
                     self._end(out)
                     return out
                 out.extend(asked[0])
+                pause = s.settings.heartbeat_seconds / ASKS_A_BEAT
+                trial.asked(s.now + pause, pause)
         for boundary, handle in trial.seen_by_us():
             out.extend(self.show(boundary, handle))
-        return out.extended(trial.check.ask_again())
+        return out.extended(trial.asks_again(s))
+
+    def beat(self, s: Situation) -> Sequence[Effect]:
+        """Also while no task of ours is done."""
+        return self._trial.asks_again(s) if self._trial is not None else []
 
     # -- what others show
 
@@ -229,6 +274,7 @@ class CopyTrials:
             before = self._against.get(whose, 0.0)
             now = grown(before, done.value, trial.done_again, s.settings.microbatches)
             self._against[whose] = now
+            self._fetches.pop(whose, None)
             if enough(now, done.value):
                 reason = f"it does not train with what its microbatches give: in step {task.step} {spoken(done.value)}"
                 self._refute(out, trial, reason, done.value, task.step)
@@ -242,6 +288,8 @@ class CopyTrials:
             return out
         trial.running = None
         self._release(out, trial.check.done(task, s.now))
+        if done.value == NOT_DONE:
+            return out
         if not done.fault and done.value <= COPIES_ROUND * s.settings.tensor_tolerance:
             trial.done_again += 1
             return out
@@ -287,12 +335,12 @@ def _holds_alone(s: Situation, stage: int, holder: Peer) -> bool:
 
 
 def _holder_that_is_seen(view: View, me: Peer, stage: int, settings: Settings) -> Peer | None:
-    """The only holder of a block stage, if others than it hold all stages beside: they know what passed."""
+    """The only holder of a block stage, if it holds none beside: others know what passed (check.shown_of)."""
     if stage == HEAD or len(view.holders[stage]) != 1:
         return None
     (holder,) = view.holders[stage]
     beside = [view.holders[near] for near in stages_beside(view, stage, settings.swap)]
-    seen = holder != me and all({*group} - {holder} for group in beside)
+    seen = holder != me and all(group and holder not in group for group in beside)
     return holder if seen else None
 
 

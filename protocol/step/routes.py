@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import lru_cache, partial
 from itertools import accumulate
 from typing import TypeVar
 from zlib import crc32
@@ -117,13 +117,16 @@ def _strewn(name: Name) -> tuple[int, Name]:
 
 def soonest(
     group: Sequence[Name], stage: int, queues: Mapping[Name, int], pace: Mapping[tuple[Name, int], float],
-    shares: Mapping[Name, float] | None = None,
+    shares: Mapping[Name, float] | None = None, here: Callable[[], Mapping[Name, int]] | None = None,
 ) -> Name:  # fmt: skip
     """The holder by which one more microbatch is expected to be done first, the first of equals. `queues`: how many
     each has; `pace`: (peer, stage) → seconds that one takes there, so that a slow peer gets less; `shares`: only these
     are asked, by their share, unless none may have more. Who has said nothing yet is thought to be as fast as the
-    fastest of its group, and gets TRIAL at once beside others that have."""
+    fastest of its group, and gets TRIAL at once beside others that have. For that only what they have `here`, at this
+    stage, counts: whoever has much to do elsewhere would never show how fast it is."""
     known = _paces(group, stage, pace)
+    if here is not None and 0 < len(known) < len(group):
+        queues = here()
     free = [peer for peer in group if not known or peer in known or queues.get(peer, 0) < TRIAL]
     if shares is not None and (own := [peer for peer in free if peer in shares]):
         return min(own, key=lambda peer: (queues.get(peer, 0) + 1) / shares[peer])
@@ -151,10 +154,15 @@ def choose_path(
             holder = group[0]
         else:
             shares = beside(me, heads, places(group, _paces(group, stage, pace)))
-            holder = soonest(group, stage, queues, pace, shares)
+            here = partial(_at_visit, len(chosen), under_way)
+            holder = soonest(group, stage, queues, pace, shares, here)
         chosen.append(holder)
         queues[holder] += 1
     return tuple(chosen)
+
+
+def _at_visit(visit: int, paths: Iterable[tuple[Peer, ...]]) -> Counter[Peer]:
+    return Counter(path[visit] for path in paths if visit < len(path))
 
 
 def _paces(group: Sequence[Name], stage: int, pace: Mapping[tuple[Name, int], float]) -> dict[Name, float]:

@@ -96,6 +96,10 @@ class Reduce:
         return (self.stage,)
 
 
+NOT_DONE: Final = -1.0
+"""As the value of a Recount on a copy: nothing was done again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Recount:
     """Do again what `of` did with one microbatch at some visits in a row, all of stages that we hold as well: forward
@@ -107,7 +111,8 @@ class Recount:
     the latter, of the one that is farther.
     `rebuilt`: the stage is none of ours, and is run on what was lent of it to rebuild this one (rule 48); else -1.
     `copy`: nor is it then, and is run on the copy of this version that we keep (rule 53), which may be of an earlier
-    step than the one in work; else None. Done's `value` is 0 where the copy is not there any more.
+    step than the one in work; else None. Done's `value` is NOT_DONE where the copy is not there any more, or there is
+    no memory or no time for it.
     """
 
     stage: int

@@ -73,8 +73,13 @@ class Held:
     def copies_told(self) -> tuple[Copied, ...]:
         return ()
 
+    tensor_seconds: float = 0.0
+
     def pace_of(self, stage: int) -> float:
         return 0.0
+
+    def device_seconds(self, stage: int) -> float:
+        return self.pace_of(stage)
 
     def snapshots_told(self) -> tuple[Snapshot, ...]:
         return self.snapshots
@@ -151,9 +156,15 @@ def standby(peer: Peer, capacity: int = 1, **changes: Any) -> dict[Peer, Presenc
     return {peer: Presence(peer=peer, capacity=capacity, **{**said, **changes})}
 
 
-def report(number: int = 3, busy_seconds: float = 0.0, stages: Iterable[StageReport] = (), step: int = 1) -> Heartbeat:
+def report(
+    number: int = 3, busy_seconds: float = 0.0, stages: Iterable[StageReport] = (), step: int = 1,
+    tensor_seconds: float = 0.0,
+) -> Heartbeat:  # fmt: skip
     """A member's heartbeat in the view of this number."""
-    return Heartbeat("lineage", number, True, step, tuple(stages), busy_seconds, False, (), (), "", ())
+    own = tuple(stages)
+    return Heartbeat(
+        "lineage", number, True, step, own, busy_seconds, False, (), (), "", (), tensor_seconds=tensor_seconds
+    )
 
 
 def status(stages: Mapping[int, Version | None], base: Version | None = None, **changes: Any) -> Status:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
-from ftnode.protocol.words.effects import Apply, Backward, Forward, Recount, Reduce, Retrace, Sample, Task
+from ftnode.protocol.words.effects import NOT_DONE, Apply, Backward, Forward, Recount, Reduce, Retrace, Sample, Task
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Attempt, Handle, Peer, Version
 from tests.sim.checks import Ledger, Violation
@@ -197,7 +197,7 @@ class Compute:
 
     def try_copy(self, task: Recount, tensors: dict[Handle, Tensor], copy: Weights | None) -> Result:
         """On a copy that the owner keeps; None: it has none of that version."""
-        return NOTHING if copy is None else self._recount(task, tensors, copy)
+        return NOTHING._replace(value=NOT_DONE) if copy is None else self._recount(task, tensors, copy)
 
     def perform(self, task: Task, tensors: dict[Handle, Tensor]) -> Result:
         if type(task) is Reduce:

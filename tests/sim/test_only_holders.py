@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,7 +13,7 @@ import pytest
 
 from ftnode.protocol.holder.holder import Holder
 from ftnode.protocol.recovery import copy_trials, step_trace
-from ftnode.protocol.recovery.copies import keepers
+from ftnode.protocol.recovery.copies import OwnCopies, keepers
 from ftnode.protocol.recovery.copy_trials import CopyTrials, Refuted
 from ftnode.protocol.recovery.step_trace import StepTrace
 from ftnode.protocol.situation import Outcome, Situation
@@ -20,16 +21,18 @@ from ftnode.protocol.step.attempt import StepWork
 from ftnode.protocol.step.check import Check
 from ftnode.protocol.step.showing import Showing
 from ftnode.protocol.step.tensor_holds import Holds
-from ftnode.protocol.words.effects import Keep
+from ftnode.protocol.words.effects import Effect, Keep, Sample, Send
 from ftnode.protocol.words.events import Done
+from ftnode.protocol.words.messages import Begin, Boundary, Show
 from ftnode.protocol.words.settings import Settings
-from ftnode.protocol.words.types import HEAD
+from ftnode.protocol.words.types import HEAD, Peer
 from tests.sim.checks import Violation
 from tests.sim.compute import Poison, Weights
 from tests.sim.host import Host
 from tests.sim.liars import grown, lost, view_of
 from tests.sim.planted import patched
 from tests.sim.rebuild import Rebuilding
+from tests.sim.samples import Samples
 from tests.sim.test_checks import passes_on, turned
 from tests.sim.test_duty import LONG
 from tests.sim.test_signed_tensors import another
@@ -272,6 +275,76 @@ def test_a_keeper_that_accuses_without_a_reason_costs_one_holder_its_place_and_a
     assert str(peer) in gone and len(gone) <= 3, gone  # the second one is new
     world.run(world.now + SECONDS)
     assert world.ledger.top_commit() > before + 20 and lost(world) == gone, lost(world)
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_who_keeps_the_copy_no_more_says_nothing_and_could_not_tell(planted: bool) -> None:
+    """What it found stood until the holder had gone, and its word made others try steps again."""
+    world = world_of(1, spare=2)
+    world.liars, view = True, view_of(world)
+    of = view.holders[STAGE][0]
+    keeper = dict(keepers(view, SETTINGS))[STAGE]
+    other = next(peer for peer in view.members() if peer not in (keeper, view.leader, of))
+    trials = world.by_id[other.id].participant.holder.copy_trials
+    trials.refuted, before = Refuted(STAGE, of, "found while it kept the copy", 1.0), world.ledger.top_commit()
+    if planted:  # it says so all the same
+        with patched((CopyTrials, "begin", lambda self, *given: Outcome())):
+            world.run(world.now + 30.0)
+    else:
+        world.run(world.now + 30.0)
+        assert trials.refuted is None
+    assert world.ledger.top_commit() > before + 15 and not lost(world)
+    assert not [note for note in world.notes if "tried once more" in note or "skipped" in note]
+
+
+def fetched(world: World, seconds: float, doubted: bool) -> int:
+    """Copies of the stage, where its holder lends no samples and something may speak against it."""
+    view, kept = view_of(world), list[int]()
+    keeper, fetch = dict(keepers(view, SETTINGS))[STAGE], OwnCopies.fetch
+    if doubted:
+        against = world.by_id[keeper.id].participant.holder.copy_trials._against
+        against[STAGE, view.holders[STAGE][0]] = 0.3
+
+    def counted(self: OwnCopies, s: Situation, begin: Begin, stage: int) -> Keep:
+        kept.append(stage)
+        return fetch(self, s, begin, stage)
+
+    with patched((OwnCopies, "fetch", counted)):
+        world.run(world.now + seconds)
+    return kept.count(STAGE)
+
+
+def refuses(self: Samples, host: Host, task: Sample, waited: float) -> None:
+    self._ends(host, task, "refused")
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_who_lends_no_samples_is_not_asked_for_copies_without_end(planted: bool) -> None:
+    with patched((Samples, "_ask", refuses)):
+        usual = fetched(world_of(1), 40.0, False)
+        if planted:
+            with patched((CopyTrials, "_hastens", lambda self, stage, of, *given: (stage, of) in self._against)):
+                assert fetched(world_of(1), 40.0, True) > 2 * usual
+        else:
+            assert fetched(world_of(1), 40.0, True) <= 2 * usual
+
+
+@pytest.mark.parametrize("planted", [False, True])
+@pytest.mark.parametrize("stages", [2, 5])
+def test_nobody_is_sent_the_same_tensor_again_and_again(stages: int, planted: bool) -> None:
+    sent, on_show = Counter[Any](), Showing.on_show
+
+    def counted(self: Showing, sender: Peer, show: Show) -> list[Effect]:
+        made = on_show(self, sender, show)
+        tensors = [each.message for each in made if isinstance(each, Send) and isinstance(each.message, Boundary)]
+        sent.update((sender, one.step, one.attempt, one.microbatch, one.visit, one.direction) for one in tensors)
+        return made
+
+    always = (copy_trials._Trial, "asks_again", lambda self, s: self.check.ask_again())
+    with patched((Showing, "on_show", counted), *([always] if planted else [])):
+        world = world_of(1, replace(SETTINGS, stages=stages))
+        world.run(world.now + SECONDS / 2)
+    assert len(sent) > 50 and (sent.total() > 1.3 * len(sent)) == planted, (sent.total(), len(sent))
 
 
 # -- planted bugs

@@ -15,6 +15,7 @@ from ftnode.models.number_check import NumberCheck
 from ftnode.node.compute.config import ComputeConfig
 from ftnode.protocol.manifest.parse import TENSOR_TOLERANCE
 from ftnode.protocol.recovery.copy_trials import COPIES_ROUND
+from ftnode.protocol.words.effects import NOT_DONE
 from tests.node.compute.computing import ATTEMPT, CONFIG, LAST_VISIT, Direct, Refused, direct, exported, train
 from tests.node.compute.test_recount import shown, visits
 
@@ -92,8 +93,41 @@ def test_a_copy_of_other_weights_is_far_off() -> None:
 def test_without_a_copy_there_is_nothing_to_compare_with() -> None:
     _, us, common = pair("float32", "int8")
     assert us.call("recount", **common)["value"] > 0.0
-    assert us.call("recount", **common)["value"] == 0.0, "the copy is dropped when it has been tried"
+    assert us.call("recount", **common)["value"] == NOT_DONE, "the copy is dropped when it has been tried"
     assert STAGE not in us.backend._stages and not us.backend.recounting.apart  # type: ignore[attr-defined]
+
+
+def test_where_the_host_has_no_room_nothing_is_tried() -> None:
+    """The kernel would end whoever takes too much, and with it all stages that it holds."""
+    _, us, common = pair("float32", "int8")
+    us.backend.recounting._room = lambda: 100_000  # type: ignore[attr-defined]
+    assert us.call("recount", **common)["value"] == NOT_DONE
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_numbers_that_are_too_large_for_float16_accuse_nobody(planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An honest holder on a device of float32, and a keeper on one of float16."""
+    him = direct(config_of("float32"))
+    stage = him.backend._stages[STAGE]  # type: ignore[attr-defined]
+    for name, (offset, shape) in stage.plan.entries(STAGE, "weights").items():
+        if ("gate" in name or "up" in name) and len(shape) == 2:
+            stage.weights[offset : offset + shape[0] * shape[1]].mul_(3000.0)
+    stage.tensors.changed()
+    us = direct(replace(config_of("float32"), products="float16"), range(1))
+    if planted:
+        monkeypatch.setattr(us.backend.recounting, "_new_stage", us.backend._new_stage)  # type: ignore[attr-defined]
+    header, chunks = exported(him, STAGE, 0, "weights", "int8", freeze=True)
+    for index, chunk in enumerate(chunks):
+        us.arena._map.view(0)[: len(chunk)] = chunk
+        us.call("copy_chunk", stage=STAGE, index=index, slot=0, length=len(chunk), encoding="int8")
+    visits(him, 1, 1)
+    for slot in range(7 + LAST_VISIT):
+        shown(him, us, slot)
+    answer = us.call(
+        "recount", stage=STAGE, step=1, attempt=ATTEMPT, microbatch=1, visit=STAGE, of=["him", 1, False], input=1,
+        gradient=9, passed_on=2, handed_back=8, copy=header["version"],
+    )  # fmt: skip
+    assert bool(answer["fault"]) == planted and answer["value"] < COPIES_ROUND * limit("float32"), answer
 
 
 @pytest.mark.parametrize("index,length", [(1, 64), (0, 7)])

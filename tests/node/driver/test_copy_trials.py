@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 import trio
+import trio.testing
 
 from ftnode.node.compute.group import ComputeGroup
 from ftnode.node.driver.copy_trials import CopyTrials
@@ -14,7 +15,7 @@ from ftnode.node.ports import ComputeError
 from ftnode.node.weights.copies import Copy, CopyStore
 from ftnode.node.weights.copy_fetching import Fetched
 from ftnode.protocol.wire.frames import StateHeader
-from ftnode.protocol.words.effects import Keep, Recount, Retrace, Sample
+from ftnode.protocol.words.effects import NOT_DONE, Keep, Recount, Retrace, Sample
 from ftnode.protocol.words.events import Done, Event, KeepFailed, Kept
 from ftnode.protocol.words.messages import Donor
 from ftnode.protocol.words.types import Attempt, Peer, Version
@@ -92,19 +93,44 @@ def test_the_copy_goes_to_compute_and_then_the_visit(fetched: bool) -> None:
 def test_without_that_copy_there_is_nothing_to_compare_with(copies: CopyStore) -> None:
     node = Node(FakeCompute(), copies)
     done = node.tried()
-    assert (done.value, done.fault, node.compute.told) == (0.0, "", [])
+    assert (done.value, done.fault, node.compute.told) == (NOT_DONE, "", [])
+
+
+def test_a_trial_may_end_while_its_copy_goes_to_compute() -> None:
+    """The holder is lost, and the core is done with the tensors. While their slots were looked up only afterwards the
+    node ended."""
+
+    class Ends(FakeCompute):
+        async def call(self, op: str, **fields: Any) -> dict[str, Any]:
+            answer = await super().call(op, **fields)
+            if op == "copy_chunk" and not fields["index"]:
+                for handle in node.handles:
+                    node.arena.release(handle)
+            return answer
+
+    async def run() -> None:
+        async with trio.open_nursery() as nursery:
+            node.trials.start(node.task, nursery)
+
+    node = Node(Ends(0.25), kept())
+    trio.run(run)
+    (done,) = node.heard
+    assert isinstance(done, Done) and (done.value, done.fault) == (0.25, "")
+    assert node.arena.free == node.arena.slots
 
 
 def test_copies_of_a_part_of_a_model_are_not_tried() -> None:
     node = Node(FakeCompute(), kept())
     node.trials.whole_models = False
-    assert (node.tried()).value == 0.0 and not node.compute.told
+    assert (node.tried()).value == NOT_DONE and not node.compute.told
 
 
 @pytest.mark.parametrize("op", ["copy_chunk", "recount"])
 def test_what_compute_cannot_do_accuses_nobody(op: str) -> None:
-    done = Node(FakeCompute(2.0, broken=op), kept()).tried()
-    assert (done.value, done.fault) == (0.0, "")
+    node = Node(FakeCompute(2.0, broken=op), kept())
+    done = node.tried()
+    assert (done.value, done.fault) == (NOT_DONE, "")
+    assert node.compute.told[-1] == ("copy_drop", {"stage": STAGE}), "what has come of the copy"
 
 
 def test_numbers_that_are_none_are_a_fault_of_the_holder() -> None:
@@ -168,6 +194,32 @@ def test_samples_come_from_the_holder_and_go_to_compute_when_both_are_here() -> 
 def test_without_both_samples_nothing_is_compared(tasks: tuple[Sample, ...]) -> None:
     node = Sampled(FakeCompute(2.0))
     assert node.does(*tasks, RETRACE)[-1].value == 0.0 and not node.compute.told
+
+
+def test_a_late_sample_of_the_trial_before_takes_nothing_away() -> None:
+    node = Sampled(FakeCompute(1.7))
+    late = trio.Event()
+    fetch = node.fetch
+
+    async def slow(effect: Keep) -> Fetched:
+        if effect.parts != "sample-9":
+            await late.wait()
+        return await fetch(effect)
+
+    async def run() -> None:
+        async with trio.open_nursery() as nursery:
+            node.trials.start(sample(Version(3, "c3", Attempt(1, 1)), KEY - 1), nursery)
+            for task in (sample(BASE), sample(AFTER)):
+                node.trials.start(task, nursery)
+            await trio.testing.wait_all_tasks_blocked()
+            late.set()
+        async with trio.open_nursery() as nursery:
+            node.trials.start(RETRACE, nursery)
+
+    node.trials.fetch = slow
+    trio.run(run)
+    (*_, done) = node.heard
+    assert isinstance(done, Done) and done.task == RETRACE and done.value == 1.7
 
 
 def test_why_a_sample_did_not_come() -> None:

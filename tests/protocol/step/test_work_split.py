@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+import pytest
 from pytest import approx
 
 from ftnode.protocol.step.routes import beside, choose_path, places, route
@@ -106,6 +107,15 @@ def test_who_has_said_nothing_is_tried_with_two_and_others_help_out() -> None:
     swarm, pace = view((A, B), (C, D), (E,)), {(C, 1): 1.0}
     (me,) = (one for one in (A, B) if D in beside(one, places((A, B), {}), places((C, D), {})))
     assert [path[1] for path in paths_of(swarm, me, 4, pace)] == [D, D, C, C]
+
+
+@pytest.mark.parametrize("me", [A, B])
+def test_also_the_one_that_admits_is_tried_at_another_stage_of_its_own(me: Peer) -> None:
+    """Its own visits of the head are on each path. While these counted it never was, and another one did all."""
+    swarm, other = view((A, B), (C, me), (E,)), {A: B, B: A}[me]
+    pace = {(me, 0): 0.1, (other, 0): 10.0, (C, 1): 1.0}
+    assert [path[1] for path in paths_of(swarm, me, 4, pace)].count(me) == 2
+    assert [path[1] for path in paths_of(swarm, me, 12, pace | {(me, 1): 0.1})].count(me) > 6
 
 
 def test_a_dead_holders_visits_go_to_the_survivors_and_no_others_move() -> None:
