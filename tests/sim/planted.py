@@ -468,7 +468,7 @@ BUGS: dict[str, tuple[Callable[[], Any], Sequence[str], int, int]] = {
         (old_attempts_accepted, ANY, 2, 200),
         (double_accumulation, ANY, 1, 200),
         (range_computed_twice, ("double", "adjacent"), 34, 600),
-        (nothing_is_resent, ANY, 21, 200),
+        (nothing_is_resent, ANY, 9, 200),
         (keeps_what_is_lost, ("memory",), 21, 200),
         (nobody_yields, ("split", "partition"), 2, 200),
         (plans_of_an_old_view, ("memory", "double", "compute"), 7, 200),

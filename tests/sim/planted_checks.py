@@ -70,7 +70,7 @@ BUGS: Final[dict[str, Bug]] = {
     bug.plant.__name__: bug
     for bug in (
         Bug(any_sum_is_right, ("piece",), first=9),
-        Bug(any_path_is_taken, ("forks",)),
+        Bug(any_path_is_taken, ("forks",), first=7),
         Bug(two_words_are_not_compared, ("forks",), first=6),
         Bug(forked_attempts_go_on, ("forks",), first=6),
         Bug(who_is_shown_nothing_is_in_the_wrong, ("hides",), first=10),

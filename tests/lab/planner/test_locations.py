@@ -130,6 +130,7 @@ def test_the_command_measures_churn_at_the_locations_too(tmp_path: Path, monkeyp
     draw = {"tokens_a_second": 2.0, "asked_once": 2.0, "equal": 1.0, "fastest_first": 1.0, "what": "x"}
     monkeypatch.setattr(volunteers, "of_churn", churned)
     monkeypatch.setattr(volunteers, "of_draw", lambda count, seed: draw)
+    monkeypatch.setattr(volunteers, "of_growth", lambda count, seed: {"tokens_a_second": 2.0, "without_goals": 1.0})
     assert lab.run(Asked(1, 1.0, 0.1, 1.0, ("volunteers",), tmp_path, True)) == 0
     churn = json.loads((tmp_path / "planner.json").read_text())["volunteers"]["churn"]
     for what in ("sums_with_each_step", "without_sums"):

@@ -55,6 +55,7 @@ def lives(
 
     monkeypatch.setattr(lives_module, "_life", life)
     monkeypatch.setattr(lives_module, "newest_kept", lambda config: config)
+    monkeypatch.setattr(lives_module, "gc", SimpleNamespace(collect=lambda: None))  # seconds, after thousands of tests
     voice = SimpleNamespace(say=lambda kind, text: None)
 
     async def scenario() -> tuple[UserError | None, float]:

@@ -14,6 +14,7 @@ from ftnode.protocol.planning.costs import Risk
 from ftnode.protocol.planning.schedule import step_timing
 from ftnode.protocol.planning.search import best_layout
 from tests.protocol.planning.swarms import unequal
+from tests.tiers import at_night
 
 NEAR, NEAR_ON_AVERAGE = 1.45, 1.2
 
@@ -29,7 +30,7 @@ def over_best(seed: int, goals: bool = True) -> float:
 
 @pytest.mark.parametrize("goals", [True, False], ids=["as it is", "by single changes alone"])
 def test_unequal_volunteers_end_near_the_best_layout(goals: bool) -> None:
-    found = [over_best(seed, goals) for seed in range(32)]
+    found = [over_best(seed, goals) for seed in range(0, 32, 1 if at_night() else 2)]
     assert max(found) < NEAR and mean(found) < NEAR_ON_AVERAGE
 
 
@@ -38,7 +39,7 @@ def test_twenty_volunteers_get_beyond_equal_stages_and_by_single_changes_alone_t
     equal, found = best_equal(drawn(20, Random(7))), of_growth(20, 7)
     assert equal is not None
     ratios = {what: round(tokens / tokens_a_second(equal[0]), 2) for what, tokens in found.items()}
-    assert ratios == {"tokens_a_second": 2.32, "without_goals": 0.82}
+    assert ratios == {"tokens_a_second": 2.27, "without_goals": 0.82}
 
 
 def test_where_nobody_loses_its_place_they_would_not(monkeypatch: pytest.MonkeyPatch) -> None:
