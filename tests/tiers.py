@@ -54,8 +54,7 @@ NIGHT: Final[dict[str, tuple[str, ...]]] = {
         "tests/sim/test_only_holders.py::test_nobody_is_sent_the_same_tensor_again_and_again[5-False]",
         "tests/sim/test_only_holders.py::test_nobody_is_sent_the_same_tensor_again_and_again[5-True]",
         "tests/sim/test_only_holders.py::test_the_share_of_checks_says_how_many_visits_are_done_again[0.0-0-0]",
-        "tests/sim/test_only_holders.py::test_the_share_of_checks_says_how_many_visits_are_done_again"
-        "[0.1-0.03-0.15]",
+        "tests/sim/test_only_holders.py::test_the_share_of_checks_says_how_many_visits_are_done_again[0.1-0.03-0.15]",
         "tests/sim/test_routers.py::test_all_is_well_in_the_end[range(20, 40)]",
         "tests/sim/test_routers.py::test_all_is_well_in_the_end[range(40, 60)]",
         "tests/sim/test_routers.py::test_all_is_well_in_the_end[range(60, 80)]",
