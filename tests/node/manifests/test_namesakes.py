@@ -70,13 +70,14 @@ def test_a_notice_of_somebody_else_ends_no_node_and_keeps_nothing_from_the_core(
         deliver = staticmethod(heard.append)
 
     class Found:
-        link = Notices(notice(A, "f" * 64))
+        link: Any = Notices(notice(A, "f" * 64))
+        link.met, link.unreachable = set(), {}
 
     class Clock:
         clock_trouble = staticmethod(lambda: trouble)
 
     class Config:
-        manifest, home, peers = TINY, tmp_path, ()
+        manifest, home, peers, given = TINY, tmp_path, (), ()
 
     async def main() -> None:
         nonlocal trouble
