@@ -95,15 +95,6 @@ class Own(Protocol):
         """Seconds that a microbatch takes here; 0 while nothing is known."""
         ...
 
-    def device_seconds(self, stage: int) -> float:
-        """Those that compute takes for it."""
-        ...
-
-    @property
-    def tensor_seconds(self) -> float:
-        """As Heartbeat.tensor_seconds."""
-        ...
-
     def snapshots_told(self) -> tuple[Snapshot, ...]:
         """The newest on our disk."""
         ...

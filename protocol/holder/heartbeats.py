@@ -68,7 +68,6 @@ def heartbeat_of(s: Situation, holder: Holder, waiting: str, wants_reply: bool) 
         copies=holder.copies.told(),
         done=holder.done,
         lent=holder.lent.newest(s.mine),
-        tensor_seconds=holder.tensor_seconds,
     )
 
 

@@ -164,15 +164,6 @@ class Holder:
         compute = self.pace.seconds(stage)
         return max(compute, self.line.seconds(stage)) if compute else 0.0
 
-    def device_seconds(self, stage: int) -> float:
-        """As StageReport.seconds."""
-        return self.pace.seconds(stage)
-
-    @property
-    def tensor_seconds(self) -> float:
-        """As Heartbeat.tensor_seconds."""
-        return self.line.tensor_seconds
-
     @property
     def finished(self) -> bool:
         """All steps are committed."""

@@ -1,8 +1,7 @@
 """A layout that the leader goes to, change by change, where no single change is worth it (protocol/planning/goal.py).
 
 It is the leader's, and goes with it. It is given up when somebody is lost who is concerned, when somebody new comes, or
-when the next change is not worth it any more. With the same peers the search is asked again after twice as long, and
-with others after a lease: also who is lost changes what is best.
+when the next change is not worth it any more. With the same peers the search is asked again after twice as long.
 """
 
 from __future__ import annotations
@@ -38,9 +37,8 @@ def set_goal(s: Situation, out: Outcome, memory: LeaderMemory, outlook: Outlook,
     """Where one is worth it."""
     names = frozenset(map(name_of, (*s.members, *s.presences)))
     before, count, since = memory.searched
-    count = count if names == before else 0
-    pause = s.settings.move_seconds * (1 << min(count, DOUBLINGS_MAX)) if count else s.settings.lease_seconds
-    if before and s.now - since < pause:
+    count = count if names <= before else 0
+    if count and s.now - since < s.settings.move_seconds * (1 << min(count, DOUBLINGS_MAX)):
         return
     memory.searched = names, count + 1, s.now
     usual = memory.step.mean if memory.step is not None else None

@@ -1,12 +1,11 @@
 """What the leader takes the swarm to be when it asks who should hold what: machines with room and a pace, and a line
 where one is known.
 
-Everything is by the peers' own word. A holder tells in its heartbeats how long its device takes for a microbatch and
-its line for a tensor, somebody else in the directory how fast its device is. Block stages are alike, so that who is
-known at one is known at all of them. Of whom nothing is known is as fast as the others are, and what nobody has
-measured yet counts for no more than the fastest of them: else somebody could have a whole run for a word. How fast a
-line is is known only where it is full, or was; what is not known limits nothing, but in the search for a goal
-(goals.py).
+Everything is by the peers' own word. A holder tells in its heartbeats how long its device and its line take for a
+microbatch, somebody else in the directory how fast its device is. Block stages are alike, so that who is known at one
+is known at all of them. Of whom nothing is known is as fast as the others are, and what nobody has measured yet counts
+for no more than the fastest of them: else somebody could have a whole run for a word. How fast a line is is known only
+where it is full; what is not known limits nothing, but in the search for a goal (goals.py).
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def name_of(peer: Peer) -> str:
 
 class Outlook:
     """Of one moment. `holders`: who holds what, as it is expected to be; `others`: who holds nothing and could;
-    `careful`: a line that is not known is not free, but as fast as the fastest that is known."""
+    `careful`: a line that is not known is not free, but as fast as it was, or as the fastest that is known."""
 
     def __init__(
         self,
@@ -73,8 +72,8 @@ class Outlook:
             may = {stage for stage in range(len(groups)) if presence is not None and fits(presence, stage)}
             seconds = {stage: block if stage else head for stage in sorted(may.union(mine))}
             split = {stage: (FORWARD * one, (1 - FORWARD) * one) for stage, one in seconds.items()}
-            unknown = fastest if careful else NO_LINE
-            machines[name] = Machine(split, lines.get(peer, earlier.get(peer, unknown)))
+            unknown = earlier.get(peer, fastest) if careful else NO_LINE
+            machines[name] = Machine(split, lines.get(peer, unknown))
             room[name] = len(mine) + (max(0, presence.capacity) if presence is not None else 0)
         settings = s.settings
         batch = Batch(
@@ -110,7 +109,7 @@ def measured(s: Situation) -> tuple[dict[Peer, float], dict[Peer, float]]:
         (peer, one.stage): one.seconds if sized else one.pace
         for peer, report in s.reports.items() for one in report.stages
     }  # fmt: skip
-    told |= {(s.me, stage): s.own.device_seconds(stage) if sized else s.own.pace_of(stage) for stage in s.mine}
+    told |= {(s.me, stage): s.own.pace_of(stage) for stage in s.mine}
     blocks: dict[Peer, list[float]] = {}
     heads: dict[Peer, float] = {}
     for (peer, stage), seconds in told.items():
@@ -153,8 +152,9 @@ def paces_of(
 
 
 def full_lines(s: Situation) -> dict[Peer, Line]:
-    """Of members, where some tensors have waited for them: by how long they take for one. How fast others are nobody
-    knows."""
-    size = (s.settings.forward_bytes + s.settings.backward_bytes) / 2
-    told = {peer: report.tensor_seconds for peer, report in s.reports.items()} | {s.me: s.own.tensor_seconds}
-    return {peer: Line.of_home(size / _bounded(seconds)) for peer, seconds in told.items() if size and seconds > 0}
+    """Of members, where some tensors have waited for them: by how long they take for the tensors of a stage. How fast
+    others are nobody knows."""
+    size = s.settings.forward_bytes + s.settings.backward_bytes
+    seconds = {peer: [one.line_seconds for one in report.stages] for peer, report in s.reports.items()}
+    longest = {peer: max(theirs, default=0.0) for peer, theirs in seconds.items() if size}
+    return {peer: Line.of_home(size / _bounded(most)) for peer, most in longest.items() if most > 0}

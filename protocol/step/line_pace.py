@@ -58,8 +58,8 @@ class LinePace:
         self._shortest: dict[Peer, ShortestWay] = {}
         self._word, self._left = -inf, -inf
         """When the last word came, and when the last tensor left the line, up to a constant."""
-        self.tensor_seconds, self._count = 0.0, 0
-        """What the line takes for one tensor, a moving mean; 0.0: nothing has waited for the line yet."""
+        self._mean, self._count = 0.0, 0
+        """Seconds of the line for one tensor."""
         self._sent: dict[tuple[int, Direction], float] = {}
         """(stage, direction) → the share of its tensors that others get: a moving mean."""
 
@@ -77,16 +77,16 @@ class LinePace:
             return
         if made < word and way > WAITED * shortest:
             self._observe(min(way, self._left - before))
-        elif self._count and way < self.tensor_seconds:
+        elif self._count and way < self._mean:
             self._observe(way)
 
     def _observe(self, seconds: float) -> None:
         self._count += 1
-        self.tensor_seconds += max(WEIGHT, 1 / self._count) * (seconds - self.tensor_seconds)
+        self._mean += max(WEIGHT, 1 / self._count) * (seconds - self._mean)
 
     def seconds(self, stage: int) -> float:
         """For one microbatch of the stage, forward and backward. 0.0: nothing has waited for the line yet."""
-        return self.tensor_seconds * sum(share for (of, _), share in self._sent.items() if of == stage)
+        return self._mean * sum(share for (of, _), share in self._sent.items() if of == stage)
 
     def keep_only(self, peers: Collection[Peer]) -> None:
         """Who is gone is forgotten, so that there are no more than members (I6)."""

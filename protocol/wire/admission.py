@@ -296,7 +296,6 @@ def _heartbeat(message: ms.Heartbeat, settings: Settings) -> bool:
         and 0 <= message.step < NUMBER_MAX
         and 0 <= message.busy_seconds < SECONDS_MAX
         and 0 <= message.done < NUMBER_MAX
-        and 0 <= message.tensor_seconds < SECONDS_MAX
         and len(message.waiting) <= REASON_MAX
         and (not message.stages or _reports(message.stages, settings))
         and (not message.validation or _validation(message.validation, settings))

@@ -27,7 +27,7 @@ from ftnode.protocol.words.errors import FtnodeError, PeerError
 from ftnode.protocol.words.messages import MESSAGES, Boundary, Commit, Message
 from ftnode.protocol.words.types import Version
 
-STEP_PROTOCOL: Final = "/ftnode/step/15"
+STEP_PROTOCOL: Final = "/ftnode/step/14"
 """libp2p protocol id; its number is the version of everything in this package that travels."""
 STATE_PROTOCOL: Final = "/ftnode/state/1"
 

@@ -184,9 +184,6 @@ class Heartbeat:
     """Tasks of steps and installs that it has finished in this life (rule 38)."""
     lent: tuple[LentCopy, ...] = field(default=(), repr=False)
     """Copies of its stages that it has lent to keepers, of each stage the newest (rule 49)."""
-    tensor_seconds: float = 0.0
-    """That its line up takes for one boundary tensor; 0.0: none has waited for the line yet. Unlike `line_seconds` of a
-    stage it does not depend on how many of its tensors others get."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,13 +73,8 @@ class Held:
     def copies_told(self) -> tuple[Copied, ...]:
         return ()
 
-    tensor_seconds: float = 0.0
-
     def pace_of(self, stage: int) -> float:
         return 0.0
-
-    def device_seconds(self, stage: int) -> float:
-        return self.pace_of(stage)
 
     def snapshots_told(self) -> tuple[Snapshot, ...]:
         return self.snapshots
@@ -156,15 +151,9 @@ def standby(peer: Peer, capacity: int = 1, **changes: Any) -> dict[Peer, Presenc
     return {peer: Presence(peer=peer, capacity=capacity, **{**said, **changes})}
 
 
-def report(
-    number: int = 3, busy_seconds: float = 0.0, stages: Iterable[StageReport] = (), step: int = 1,
-    tensor_seconds: float = 0.0,
-) -> Heartbeat:  # fmt: skip
+def report(number: int = 3, busy_seconds: float = 0.0, stages: Iterable[StageReport] = (), step: int = 1) -> Heartbeat:
     """A member's heartbeat in the view of this number."""
-    own = tuple(stages)
-    return Heartbeat(
-        "lineage", number, True, step, own, busy_seconds, False, (), (), "", (), tensor_seconds=tensor_seconds
-    )
+    return Heartbeat("lineage", number, True, step, tuple(stages), busy_seconds, False, (), (), "", ())
 
 
 def status(stages: Mapping[int, Version | None], base: Version | None = None, **changes: Any) -> Status:

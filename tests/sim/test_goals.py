@@ -11,9 +11,9 @@ from tests.sim.targets import best_view
 from tests.sim.test_unequal import DEVICES
 from tests.sim.unequal import grown, over_best
 
-NEAR = 1.3
-"""A goal must save a tenth. The rest is noise of measured paces, and the way there, on which each change is one that a
-tenth is left to save with."""
+NEAR = 1.6
+"""A goal must save a quarter, so that a layout that takes a third longer than the best has none. The rest is noise of
+measured paces."""
 
 
 @pytest.fixture(autouse=True)

@@ -23,7 +23,7 @@ E = Peer("e", 1)
 VIEW = view_of((A,), (B,), (C,))
 TOLD = {
     B: report(stages=(StageReport(1, "training", 7, 0, 0, 0, 0.4),)),
-    C: report(stages=(StageReport(2, "training", 7, 0, 0, 0, 0.1, 0.5),), tensor_seconds=0.25),
+    C: report(stages=(StageReport(2, "training", 7, 0, 0, 0, 0.1, 0.5),)),
 }
 
 
@@ -63,8 +63,7 @@ def test_whatever_a_peer_says_of_its_pace_the_leader_can_compute_with_it(
     """A member without a measured pace is taken by its word, too, and so is the head's ratio to other stages."""
     settings = replace(SETTINGS, forward_bytes=1000, replicas=2)
     mine = (StageReport(0, "training", 7, 0, 0, 0, 9.9e8 if seconds < 1 else 5e-324), StageReport(1, "", 7, 0, 0, 0, 0))
-    theirs = (StageReport(2, "training", 7, 0, 0, 0, seconds, line),)
-    reports = {B: report(stages=mine), C: report(stages=theirs, tensor_seconds=line)}
+    reports = {B: report(stages=mine), C: report(stages=(StageReport(2, "training", 7, 0, 0, 0, seconds, line),))}
     everybody = standby(D, 3, tokens_per_second=speed) | standby(B, 3, tokens_per_second=speed) | standby(C, 3)
     for reported in (reports, {C: reports[C]}, {}):
         view = view_of((B,), (B,), (C,))
@@ -100,31 +99,6 @@ def test_a_line_is_known_where_tensors_have_waited_for_it() -> None:
     assert swarm.room == {name_of(A): 1, name_of(B): 3, name_of(C): 1}
 
 
-def test_a_line_is_what_it_is_however_many_tensors_others_get() -> None:
-    """Who holds neighbours gives one tensor of each to itself. While its line was taken from how long a stage's tensors
-    take it seemed to have twice the line that it has, and got more than it could carry. So with the leader's own."""
-    settings = replace(SETTINGS, forward_bytes=1000, backward_bytes=1000)
-    both = (StageReport(1, "training", 7, 0, 0, 0, 0.1, 0.25), StageReport(2, "training", 7, 0, 0, 0, 0.1, 0.25))
-    view = view_of((A,), (B,), (B,))
-    s = situation(
-        view=view, reports={B: report(stages=both, tensor_seconds=0.25)}, settings=settings,
-        own=Thin(tensor_seconds=0.5),
-    )  # fmt: skip
-    machines = Outlook(s, LeaderMemory(), view.holders).costs.swarm.machines
-    assert [machines[name_of(peer)].line.up for peer in (A, B)] == [2000, 4000]
-    assert sum(machines[name_of(A)].paces[0]) == pytest.approx(0.3), "its device, and not its line"
-
-
-class Thin(Held):
-    """The leader, whose line takes longer than its device."""
-
-    def pace_of(self, stage: int) -> float:
-        return 1.0
-
-    def device_seconds(self, stage: int) -> float:
-        return 0.3
-
-
 def test_a_line_that_is_not_known_is_free_but_in_the_search_for_a_goal() -> None:
     """Where newcomers were taken to have the fastest line that looked full, none came into a run on thick lines for
     minutes: its sums seemed to take long."""
@@ -137,8 +111,8 @@ def test_a_line_that_is_not_known_is_free_but_in_the_search_for_a_goal() -> None
         for careful in (False, True)
         for machines in (Outlook(s, memory, VIEW.holders, idle.values(), careful).costs.swarm.machines,)
     }
-    assert up[False] == [inf, 4000, inf, 500], "who worked before has the line that it had"
-    assert up[True] == [4000, 4000, 4000, 500]
+    assert up[False] == [inf, 4000, inf, inf], "who stands by, too"
+    assert up[True] == [4000, 4000, 4000, 500], "who worked before has the line that it had"
 
 
 def test_a_large_swarm_is_looked_at_within_the_time_of_a_search() -> None:

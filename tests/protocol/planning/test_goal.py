@@ -54,7 +54,7 @@ def test_a_goal_is_clearly_better_and_what_is_one_of_has_no_better_one(seed: int
     goal = find_goal(changes)
     assert goal is not None and goal.cost == changes.costs.liquid(changes.present).cost
     now, then = (changes.costs.scheduled(one).cost for one in (changes.present, goal.holders))
-    assert then <= (1 - GAIN) * now
+    assert then <= (1 - goals.FASTER) * now
     assert find_goal(changes.after(goal.holders)) is None
     assert find_goal(changes, steps=0.01) is None, "the next loss comes before it is worth it"
     seconds = changes.costs.scheduled(goal.holders).seconds

@@ -152,7 +152,6 @@ ODD_ATTEMPTS = (Attempt(-2, 0), Attempt(0, -1), Attempt(HUGE, 0), Attempt(0, HUG
         (BEAT, "step", (-1, HUGE)),
         (BEAT, "done", (-1, HUGE)),
         (BEAT, "busy_seconds", (-1.0, 1.7e308, float("nan"), float("inf"))),
-        (BEAT, "tensor_seconds", (-1.0, 1.7e308, float("nan"), float("inf"))),
         (BEAT, "stages", [(replace(REPORT, stage=stage),) for stage in ODD_STAGES] + [(REPORT, REPORT)]),
         (BEAT, "stages", [(replace(REPORT, applied=step),) for step in (-2, HUGE)]),
         (BEAT, "stages", [(replace(REPORT, **{name: n}),) for name in COUNTS for n in (-1, HUGE)]),
