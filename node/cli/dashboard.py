@@ -66,10 +66,10 @@ def dashboard(
     from ftnode.node.watch.dashboard_server import Public, parse_listen, serve_in_background
     from ftnode.node.watch.public_clients import parse_proxies
 
-    host, port, context = *parse_listen(listen), click.get_current_context()
+    host, port = parse_listen(listen)
     if recorded is not None and (peers or run or link):
         raise UserError("--replay excludes --peer, --run and a link")
-    if recorded is None and context.get_parameter_source("speed") is ParameterSource.COMMANDLINE:
+    if recorded is None and click.get_current_context().get_parameter_source("speed") is ParameterSource.COMMANDLINE:
         raise UserError("--speed is for a recording; name it with --replay, or leave --speed out")
     if proxies and not public:
         raise UserError("--proxy is for a page that anyone may see; add --public, or leave it out")

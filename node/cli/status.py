@@ -125,9 +125,8 @@ def list_peers(
 
 def answers_of(addresses: tuple[str, ...]) -> str:
     """What a command waits for that asks these."""
-    return f"an answer of {addresses[0]}" + (
-        f" or {len(addresses) - 1} other{'s' if len(addresses) > 2 else ''}" if len(addresses) > 1 else ""
-    )
+    first, others = f"an answer of {addresses[0]}", len(addresses) - 1
+    return f"{first} or {others} other{'s' if others > 1 else ''}" if others else first
 
 
 def _remember(home: str | None, given: tuple[str, ...], answered: tuple[str, ...]) -> None:

@@ -123,7 +123,7 @@ class TorchStages:
     # What a node should know before it claims a stage.
 
     def ready(self) -> Answer:
-        room = self.memory.free(memory_free(torch.device(self.config.device)))
+        room = self._room()
         stage = self.config.stages  # of no other block stage more is trained
         figures, not_compiled = self._measured(stage)
         copies = self.tensors.copies.tensors * self.config.slot_bytes
@@ -530,9 +530,13 @@ class TorchStages:
         device = torch.device(self.config.device)
         return None if memory is None else PinnedPlaces(memory, dtype_of(self.model), device)
 
+    def _room(self) -> int:
+        """Bytes that may still be allocated."""
+        return self.memory.free(memory_free(self._device))
+
     def _room_on_host(self) -> int | None:
         """Where weights lie in the host's memory the kernel ends whoever takes too much."""
-        return None if self._device.type == "cuda" else self.memory.free(memory_free(self._device))
+        return None if self._device.type == "cuda" else self._room()
 
     def _stage_of_another(self, index: int) -> Stage:
         """To do a visit again. Numbers that are too large for float16 are none for its holder, which may have another
