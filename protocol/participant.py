@@ -47,6 +47,7 @@ from ftnode.protocol.situation import (
     Introduce,
     LetUsGo,
     MakeOffer,
+    OrderChanged,
     Remember,
     SetTimer,
     ShowView,
@@ -59,6 +60,7 @@ from ftnode.protocol.views.election import Election
 from ftnode.protocol.views.following import Following
 from ftnode.protocol.views.founding import why_founded
 from ftnode.protocol.views.peer_table import PeerTable
+from ftnode.protocol.views.undoing_votes import UndoingVotes
 from ftnode.protocol.wire.admission import objection, told_addresses, usable_addresses
 from ftnode.protocol.words import effects as fx
 from ftnode.protocol.words import events as ev
@@ -67,7 +69,7 @@ from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.site import site_of
 from ftnode.protocol.words.timers import Timers
-from ftnode.protocol.words.types import NO_ORDER, Handle, LentCopy, Peer, RollbackOrder
+from ftnode.protocol.words.types import NO_ORDER, Handle, LentCopy, Peer
 from ftnode.protocol.words.view import View
 
 NOTES_KEPT = 256
@@ -95,8 +97,9 @@ class Participant:
         self.peers = PeerTable(me, addresses)
         self.reports: dict[Peer, ms.Heartbeat] = {}
         self.chronicle = Chronicle()
-        self.order = NO_ORDER
-        """The author's newest order to roll back."""
+        self.order = self.authors_order = NO_ORDER
+        """The newest order to roll back, by the author or by members; and by the author."""
+        self.undoing_votes = UndoingVotes()
         self.holder = Holder(settings)
         self.candidacy = Candidacy()
         self.election = Election(me)
@@ -129,8 +132,11 @@ class Participant:
             s = self.situation
             ours = self.heartbeat(wants_reply=False)
             leaves = self.departure.stayed, self.departure.fate(s)
-            memory, convicted = self.memory, self.memory.convicted.values()
-            self._picture = picture_of(s, ours, memory.leavers, *leaves, self.chronicle, memory.plan, convicted)
+            memory, convicted, votes = self.memory, self.memory.convicted.values(), self.undoing_votes
+            self._picture = picture_of(
+                s, ours, memory.leavers, *leaves, self.chronicle, memory.plan, convicted, votes.standing(s),
+                votes.wants(),
+            )  # fmt: skip
         return self._picture
 
     def handle(self, event: ev.Event, now: float) -> list[fx.Effect]:
@@ -238,6 +244,8 @@ class Participant:
                     self._beat_watch()
                 case AskAround():
                     self._beat_to(Beat(tuple(asked(self.situation, each.peers)), True))
+                case OrderChanged():
+                    self._order_changed()
                 case LetUsGo():
                     self._depart(self.departure.let_go(self.situation, each.everybody))
                 case _:
@@ -300,6 +308,7 @@ class Participant:
         why = why_founded(self.situation, view)
         text = f"{why} (change {view.number} of who holds what, branch {view.lineage.id[:6]})"
         self.note("view", text, view=str(view.number))
+        self.carry_out(self.undoing_votes.on_view(self.situation))
         self.carry_out(self.following.on_view(self.situation, old if same else None, view, forked))
         self.changed()
         self._depart(self.departure.on_view(self.situation, was, old))
@@ -352,7 +361,8 @@ class Participant:
         proof, between = proofs.of(self.view), proofs.between(since, self.view)
         lineage = self.view.lineage
         roll = self.memory.roll_of(lineage.start) or self.holder.rolls.speaks_for(lineage)
-        return ms.Certificate(self.view, self.following.vouches(s), known, told, proof, between, roll)
+        order = self.undoing_votes.in_force(self.order)
+        return ms.Certificate(self.view, self.following.vouches(s), known, told, proof, between, roll, order)
 
     def contacts_of(self, peers: Sequence[Peer]) -> tuple[ms.Contact, ...]:
         known = [self.peers.contacts.get(peer, ()) for peer in peers]
@@ -431,7 +441,12 @@ class Participant:
             case ev.Remembered():
                 self.carry_out(self.convictions.remember(event.cases))
             case ev.Ordered():
-                self._on_order(event.order)
+                self.authors_order = max(self.authors_order, event.order, key=lambda order: order.number)
+                self._order_changed()
+            case ev.WantsUndo():
+                self.carry_out(self.undoing_votes.wish(self.situation, event.step))
+            case ev.OrderKept():
+                self.carry_out(self.undoing_votes.on_kept(event.order))
             case ev.History():
                 self.chronicle.learn(event.commits, self.now)
             case ev.Credited():
@@ -499,6 +514,8 @@ class Participant:
                 self._on_introduction(message.presence)
             case ms.Rolled():
                 self._on_rolled(sender, message)
+            case ms.UndoVote():
+                self.carry_out(self.undoing_votes.on_vote(self.situation, sender, message))
             case ms.Poll():
                 self.carry_out(self.heartbeats.on_poll(self.situation, sender, message))
             case ms.Offer():
@@ -548,15 +565,18 @@ class Participant:
             self.memory.lent.hear(lent, self.view.lineage.origin)
             self._beat_to(Beat(tuple(sorted(beats_to(self.view, self.me, self.settings.swap))), False))
 
-    def _on_order(self, order: RollbackOrder) -> None:
-        if order.number <= self.order.number:
+    def _order_changed(self) -> None:
+        """The later one of the author's and the members' orders counts."""
+        before, order = self.order, max(self.authors_order, self.undoing_votes.given, key=lambda order: order.rank)
+        if order == before:
             return
         self.order = order
         self.holder.disk.on_order(order)
         self.changed()
-        text = f"the run's author orders to roll back to step {order.step} or an earlier one"
-        self.note("rollback", text, step=str(order.step))
-        self.carry_out(self.holder.tell_disk(self.situation))
+        if order.rank > before.rank:
+            text = f"{order.giver} ordered to roll back to step {order.step} or an earlier one"
+            self.note("rollback", text, step=str(order.step))
+            self.carry_out(self.holder.tell_disk(self.situation))
 
     def _on_compute_ready(self, event: ev.ComputeReady) -> None:
         self.holder.on_compute_ready(event)
@@ -577,7 +597,13 @@ class Participant:
 
     def _on_certificate(self, sender: Peer, message: ms.Certificate) -> None:
         newest = self.election.newest_of(message.view)
-        self.carry_out(self.following.on_certificate(self.situation, sender, message, newest))
+        self.carry_out(self.undoing_votes.on_shown(self.situation, message))
+        s, following = self.situation, self.following
+        order = self.undoing_votes.followed_by(s, message, following.proofs.akin_to)
+        outcome = following.on_certificate(s if order == NO_ORDER else s._replace(order=order), sender, message, newest)
+        if order != NO_ORDER and any(isinstance(each, (TakeUp, YieldTo)) for each in outcome):
+            self.carry_out(self.undoing_votes.taken_up(message))
+        self.carry_out(outcome)
         for contact in message.contacts:
             trusted = sender in self.members or contact.peer not in self.peers.contacts
             if contact.peer in self.members and trusted:
@@ -675,6 +701,7 @@ class Participant:
         self._heard_of_quorum()
         self.carry_out(self.holder.beat(self.situation))
         self.carry_out(self.convictions.beat(self.situation))
+        self.carry_out(self.undoing_votes.beat(self.situation))
         if self.leader is not None:
             self.carry_out(self.leader.beat(self.situation))
 

@@ -115,9 +115,13 @@ class Picture(NamedTuple):
     cut_off: int = 0
     """Parts of sums that we made which did not count in full."""
     order: RollbackOrder = NO_ORDER
-    """The author's newest order to roll back."""
+    """The newest order to roll back, by the author or by members."""
     order_trouble: str = ""
     """As a leader: why nothing has come of it so far, in words."""
+    undo_votes: Mapping[int, frozenset[Peer]] = MappingProxyType({})
+    """Step → the voters who want to roll back to it now."""
+    wants_undo: int | None = None
+    """The step that our owner wants to roll back to."""
 
     @property
     def member(self) -> bool:
@@ -173,6 +177,7 @@ class Picture(NamedTuple):
 def picture_of(
     s: Situation, ours: Heartbeat, leavers: Collection[Peer], stayed: int, fate: HandedOver, history: WholeHistory,
     plan: str = "", convicted: Iterable[Convicted] = (),
+    undo_votes: Mapping[int, frozenset[Peer]] = MappingProxyType({}), wants_undo: int | None = None,
 ) -> Picture:  # fmt: skip
     """`ours`: what we would say of ourselves now. `leavers`, `plan`, `convicted`: as a leader remembers them. Tables
     that the next event changes are copied."""
@@ -206,6 +211,8 @@ def picture_of(
         cut_off=s.own.doubts.cut_off,
         order=s.order,
         order_trouble=s.led.order_trouble if s.led is not None else "",
+        undo_votes=undo_votes,
+        wants_undo=wants_undo,
     )
 
 

@@ -218,7 +218,7 @@ class Situation(NamedTuple):
     crowds: Crowds = NOBODY_KNOWN
     """Who belongs together."""
     order: RollbackOrder = NO_ORDER
-    """The author's newest order to roll back."""
+    """The newest order to roll back, by the author or by members."""
     convicted: Mapping[str, Convicted] = MappingProxyType({})
     """PeerId → the signed words for that it lied (rule 51)."""
 
@@ -468,6 +468,11 @@ class BeatNow:
 
 
 @dataclass(frozen=True, slots=True)
+class OrderChanged:
+    """Members have given an order to roll back, or one of theirs is not believed any more."""
+
+
+@dataclass(frozen=True, slots=True)
 class LetUsGo:
     """We lead and leave, and nobody takes over what we hold; `everybody`: all others leave, too."""
 
@@ -476,7 +481,7 @@ class LetUsGo:
 
 Decision = (
     SetTimer | ClearTimer | ShowView | Remember | MakeOffer | Introduce | TakeUp | YieldTo | GoBack | GiveViewUp
-    | ForgetWeights | Beat | AskAround | BeatNow | GoOnFromDisks | LetUsGo
+    | ForgetWeights | Beat | AskAround | BeatNow | GoOnFromDisks | OrderChanged | LetUsGo
 )  # fmt: skip
 
 

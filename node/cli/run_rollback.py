@@ -1,4 +1,5 @@
-"""`ftnode run rollback`: the author orders a swarm to go back to a snapshot, and to undo all steps after it."""
+"""`ftnode run rollback`: the author, or most of the voters, order a swarm to go back to a snapshot, and to undo all
+steps after it."""
 
 from __future__ import annotations
 
@@ -36,13 +37,18 @@ NOT_HERE: Final = "only told by the swarm's status, and this home has no signed 
     "--before-lies", is_flag=True,
     help="Go back to before the first step in which a node of this home saw it proven that somebody lied.",
 )  # fmt: skip
+@click.option(
+    "--by-members", is_flag=True,
+    help="Vote for it with the nodes that run here; most voters of the run give the order, without its author.",
+)  # fmt: skip
+@click.option("--withdraw", is_flag=True, help="Take the votes of the nodes that run here back.")
 @peer_option
 @json_option
 @timeout_option
 @home_option
 def rollback(
-    manifest: Path, to_step: int | None, before_lies: bool, peers: tuple[str, ...], as_json: bool, timeout: float,
-    home: str | None,
+    manifest: Path, to_step: int | None, before_lies: bool, by_members: bool, withdraw: bool, peers: tuple[str, ...],
+    as_json: bool, timeout: float, home: str | None,
 ) -> None:  # fmt: skip
     """Order the swarm of MANIFEST to undo its newest steps: it goes on from the newest snapshots of all stages, of step
     N or earlier, that volunteers have on their disks. What it has trained since is lost. The order is signed with this
@@ -51,16 +57,27 @@ def rollback(
     this machine's node, else through peers remembered.
 
     With --before-lies the step is the one before the first proven lie. Only a node that was there can tell, so it goes
-    by what nodes of this home have seen and kept, and not by what others say. Lies that nobody has proven stay."""
+    by what nodes of this home have seen and kept, and not by what others say. Lies that nobody has proven stay.
+
+    With --by-members nothing is signed with the author key. Each node of this home in the run votes, for an hour or
+    until --withdraw. When more than half of the run's voters want the same step, that is the order. `ftnode status`
+    shows what others want."""
     from ftnode.node.cli.manifest import replace_manifest
+    from ftnode.node.cli.run_rollback_votes import vote
     from ftnode.node.cli.status import whom_to_ask
     from ftnode.node.home.identity import home_directory
-    from ftnode.node.manifests.authorship import author_key, order_rollback
     from ftnode.node.manifests.fetch import show_manifest
     from ftnode.node.watch.light_client import fetch_status
 
-    if (to_step is None) is not before_lies:
-        raise UserError("--to-step and --before-lies exclude each other, and one is needed; give one of them")
+    if [to_step is not None, before_lies, withdraw].count(True) != 1:
+        raise UserError(
+            "--to-step, --before-lies and --withdraw exclude each other, and one is needed; give one of them"
+        )
+    if withdraw and not by_members:
+        raise UserError(
+            "--withdraw takes votes back, and an author's order only gives way to another one; give --by-members with "
+            "it, or order another step: --to-step N"
+        )
     folder = home_directory(home, known=True)
     checked, text = read_manifest(manifest)
     if not checked.recovery.snapshot_every:
@@ -68,17 +85,18 @@ def rollback(
             f"{manifest} has recovery.snapshot_every = 0: volunteers keep no snapshots, so there is nothing to go back "
             "to; a new run can have them", 78,
         )  # fmt: skip
-    proven = _proven(folder, checked) if to_step is None else None
+    proven = _proven(folder, checked) if before_lies else None
     wanted = max(0, proven.first.step - 1) if proven is not None else to_step
+    if by_members:
+        vote(folder, checked, wanted, as_json)
+        return
     assert wanted is not None
-    key = author_key(folder)
-    try:
-        changed = order_rollback(text, wanted, key, manifest.name)
-    finally:
-        key.release()
+    changed = _signed(folder, text, wanted, manifest.name)
+    addresses = whom_to_ask(folder, peers, checked.run_id)
+    status = fetch_status(addresses, timeout, checked.run_id)
+    if status.rollback_number >= parse(changed, manifest.name).membership.rollback_order:  # members gave one meanwhile
+        changed = _signed(folder, text, wanted, manifest.name, after=status.rollback_number)
     ordered = parse(changed, manifest.name)
-    addresses = whom_to_ask(folder, peers, ordered.run_id)
-    status = fetch_status(addresses, timeout, ordered.run_id)
     if status.step <= wanted:
         raise UserError(
             f"the run is at step {status.step}: nothing after step {wanted} can be undone; name an earlier step"
@@ -87,6 +105,17 @@ def rollback(
     replace_manifest(manifest, changed)
     show_manifest(addresses, ordered, changed, timeout)
     _tell(ordered, status, proven.with_told(status.convicted) if proven is not None else None, as_json)
+
+
+def _signed(home: Path, text: str, step: int, source: str, after: int = 0) -> str:
+    """The manifest with the order, signed with this home's author key; see order_rollback."""
+    from ftnode.node.manifests.authorship import author_key, order_rollback
+
+    key = author_key(home)
+    try:
+        return order_rollback(text, step, key, source, after)
+    finally:
+        key.release()
 
 
 @dataclass(frozen=True, slots=True)

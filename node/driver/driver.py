@@ -24,6 +24,7 @@ from ftnode.node.driver.under_way import Errand, Installing, UnderWay
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.node.ports import REASON_TEXT_MAX, ComputeError, DirectoryPort, TransportPort
 from ftnode.node.snapshots.liar_book import LiarBook
+from ftnode.node.snapshots.order_book import OrderBook
 from ftnode.node.snapshots.roll_book import RollBook
 from ftnode.node.snapshots.saver import NoSaver, SnapshotSaver
 from ftnode.node.watch.own_work import OwnWork
@@ -77,6 +78,7 @@ class Driver:
         self.saver: SnapshotSaver | NoSaver = NoSaver()
         self.rolls: RollBook | None = None
         self.liars: LiarBook | None = None
+        self.orders: OrderBook | None = None
         self.show_manifest: Callable[[str], None] = lambda peer_id: None
         self.ask_manifest: Callable[[str], None] = lambda peer_id: None
         """What is done about manifests, by PeerId; set by whoever has them."""
@@ -285,6 +287,9 @@ class Driver:
             case fx.KeepConvicted():
                 if self.liars is not None and self._nursery is not None:
                     self._nursery.start_soon(self.liars.keep, effect)
+            case fx.KeepOrder(order):
+                if self.orders is not None and self._nursery is not None:
+                    self._nursery.start_soon(self.orders.keep, order)
             case fx.ShowOrder(peer):
                 self.show_manifest(peer.id)
             case fx.AskOrder(peer):

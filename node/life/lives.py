@@ -191,7 +191,8 @@ async def _life(
             node = Node(config, identity, p2pd, await p2pd.addresses(), bottom, owner.running_note)
             bottom.of_life = node.live_parts
             try:
-                owner.begin(node.departure, SnapshotRequests(node.saver).handlers)
+                asked = {**SnapshotRequests(node.saver).handlers, **node.undo_requests.handlers}
+                owner.begin(node.departure, asked)
                 failure = await node.live(nursery)
                 paused = bool(node.departure.pausing) and not node.departure.leaving
             finally:

@@ -38,6 +38,7 @@ from ftnode.node.life.first_contact import believable, nobody_met, unanswered
 from ftnode.node.life.hand_over_time import too_slow
 from ftnode.node.life.observer import Observer
 from ftnode.node.life.snapshot_setup import copies_bytes, known_snapshots, roll_book, saver_for
+from ftnode.node.life.undo_requests import UndoRequests
 from ftnode.node.links.address_cards import card_signer
 from ftnode.node.links.addresses import PeerAddress, full_addresses, parse_peers, remember_peers
 from ftnode.node.links.attention import Attention
@@ -79,6 +80,8 @@ from ftnode.node.reduction.part_seals import PartSeals
 from ftnode.node.reduction.reductions import Reductions
 from ftnode.node.reduction.wire import REDUCE_PROTOCOL
 from ftnode.node.snapshots.liar_book import LiarBook
+from ftnode.node.snapshots.order_book import OrderBook
+from ftnode.node.snapshots.roll_book import RollBook
 from ftnode.node.watch.alarms import only_here
 from ftnode.node.watch.history import HISTORY_PROTOCOL, NodeHistory, history_handler
 from ftnode.node.watch.live_line import Part, own_parts, run_parts
@@ -177,7 +180,7 @@ class Node:
             self.me, self.settings, Random(seed), addresses=self._signed, hold=config.hold, site=config.site
         )
         self._about_peers, self.past = PeerLines(), NodeHistory(self._look, self._say_note)
-        self._orders = ToldOrders(config.home, manifest.run_id, self.me.id)
+        self._told_orders = ToldOrders(config.home, manifest.run_id, self.me.id)
         adapters = self.transport, self.compute, self.directory, self.arena, self.trace
         self.driver = Driver(self.participant, *adapters, self._on_note)
         self.observer = self._observer(sign_name(identity, config.name))
@@ -209,10 +212,16 @@ class Node:
             self.past.known.known_up_to, dumps,
         )  # fmt: skip
         self.disk = known_snapshots(config, shape_of(computing), self.driver, self.saver, self.speaking.say)
-        seals, say = self.transport.seals, self.speaking.say
-        self.driver.rolls = roll_book(config, self.settings, seals, self.driver, say)
-        self.liars = LiarBook(config.home, manifest.run_id, self.settings, seals, self._deliver, say)
-        self.driver.liars = self.liars
+        self.signed_words = self._signed_words()
+        self.undo_requests = UndoRequests(self._look, self.driver.deliver)
+
+    def _signed_words(self) -> tuple[RollBook | LiarBook | OrderBook | None, ...]:
+        """What others have signed, as this home keeps it."""
+        config, driver, seals, say = self.config, self.driver, self.transport.seals, self.speaking.say
+        of_run = config.home, config.manifest.run_id, self.settings, seals, self._deliver, say
+        driver.rolls = roll_book(config, self.settings, seals, driver, say)
+        driver.liars, driver.orders = LiarBook(*of_run), OrderBook(*of_run)
+        return driver.rolls, driver.liars, driver.orders
 
     def _transport(self, identity: Identity) -> Transport:
         manifest = self.config.manifest
@@ -301,9 +310,9 @@ class Node:
         self.departure.hand_over_seconds = self.config.hand_over_seconds
         self.driver.show_manifest, self.driver.ask_manifest = self.spreading.show_to, self.spreading.ask
         self._tell_order(self.book.manifest)
-        if self.driver.rolls is not None:
-            self.driver.rolls.tell()
-        self.liars.tell()
+        for book in self.signed_words:
+            if book is not None:
+                book.tell()
         self.disk.tell()
         if noted := self.observer.book.read():
             self.driver.deliver(noted)
@@ -502,7 +511,7 @@ class Node:
 
     def _say_note(self, note: Note) -> None:
         """To the owner."""
-        if note.kind != "rollback" or self._orders.is_news(order_of(self.book.manifest).number, note.text):
+        if note.kind != "rollback" or self._told_orders.is_news(self._look().order.number, note.text):
             self.speaking.note(note)
         else:
             log.info("as at an earlier start: %s", note.text)

@@ -20,6 +20,7 @@ from ftnode.protocol.words.messages import (
     Convicted,
     Judge,
     Link,
+    MembersOrder,
     Message,
     Poisoned,
     Proof,
@@ -30,9 +31,11 @@ from ftnode.protocol.words.messages import (
     Share,
     Signed,
     Status,
+    UndoVote,
     Verdict,
     WasGiven,
     roll_bytes,
+    undo_bytes,
     vote_bytes,
     word_bytes,
 )
@@ -57,9 +60,11 @@ class Seals:
         """The message as it leaves us."""
         if isinstance(message, Accepted):
             return replace(message, signature=self._signature(message.ballot, message.digest))
-        if isinstance(message, Certificate) and message.proof is not None:
-            between = tuple(Link(link.view, self._filled(link.view, link.proof)) for link in message.between)
-            return replace(message, proof=self._filled(message.view, message.proof), between=between)
+        if isinstance(message, Certificate):
+            return self._sealed_certificate(message)
+        if isinstance(message, UndoVote):
+            signed = undo_bytes(self._me, message.digest, message.number, message.step)
+            return replace(message, signature=self._signatures.make(signed))
         if isinstance(message, Rolled):
             return replace(message, roll=self.sealed_roll(message.roll))
         if isinstance(message, Verdict):
@@ -78,6 +83,21 @@ class Seals:
                 message, accusation=self._sealed_word(message.accuser, message.accusation), verdicts=verdicts
             )
         return message
+
+    def _sealed_certificate(self, shown: Certificate) -> Certificate:
+        if shown.order is not None:
+            shown = replace(shown, order=self.sealed_order(shown.order))
+        if shown.proof is None:
+            return shown
+        between = tuple(Link(link.view, self._filled(link.view, link.proof)) for link in shown.between)
+        return replace(shown, proof=self._filled(shown.view, shown.proof), between=between)
+
+    def sealed_order(self, order: MembersOrder) -> MembersOrder:
+        """The order as it leaves us, and as our disk keeps it."""
+        if Signed(self._me, "") not in order.signed:
+            return order
+        ours = Signed(self._me, self._signatures.make(order.signed_bytes(self._me)))
+        return replace(order, signed=tuple(ours if each.voter == self._me else each for each in order.signed))
 
     def _sealed_ready(self, ready: Ready) -> Ready:
         claims = tuple((peer, self._sealed_word(peer, share)) for peer, share in ready.claims)
@@ -116,6 +136,12 @@ class Seals:
                     self._check(each.voter, link.proof.ballot, digest, each.signature)
             if message.roll is not None:
                 self.check_roll(message.roll)
+            if message.order is not None:
+                self.check_order(message.order)
+        elif isinstance(message, UndoVote):
+            signed = undo_bytes(sender, message.digest, message.number, message.step)
+            if not self._is_by(sender, signed, message.signature):
+                raise PeerError(f"a signature that is not by {sender}")
         elif isinstance(message, Rolled):
             self.check_roll(message.roll)
         elif isinstance(message, Verdict) or (isinstance(message, Poisoned) and message.distance):
@@ -160,6 +186,12 @@ class Seals:
         """Raises PeerError as `check` does."""
         for each in roll.signed:
             self._check(each.voter, None, roll.digest(), each.signature)
+
+    def check_order(self, order: MembersOrder) -> None:
+        """Raises PeerError as `check` does."""
+        for each in order.signed:
+            if not self._is_by(each.voter, order.signed_bytes(each.voter), each.signature):
+                raise PeerError(f"a signature that is not by {each.voter}")
 
     def _check(self, voter: Peer, ballot: Ballot | None, digest: str, signature: str) -> None:
         if not self._is_by(voter, _signed_bytes(voter, ballot, digest), signature):

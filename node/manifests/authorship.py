@@ -100,9 +100,10 @@ def announce(text: str, message: str, key: Identity, source: str = "manifest") -
     return sign(_with_value(text, "membership", "message", as_toml(message), source), key, source)
 
 
-def order_rollback(text: str, step: int, key: Identity, source: str = "manifest") -> str:
+def order_rollback(text: str, step: int, key: Identity, source: str = "manifest", after: int = 0) -> str:
     """The signed text with the author's order to go back to a snapshot of `step` or an earlier one, and signed again.
-    Each call is another order. A manifest of an earlier format is written anew, as by `announce`.
+    Each call is another order. `after`: the number of the newest order that the swarm knows, which members may have
+    given; this one is later. A manifest of an earlier format is written anew, as by `announce`.
 
     Raises UserError: 77 when the manifest is not this author's, 78 when it is wrong.
     """
@@ -112,7 +113,10 @@ def order_rollback(text: str, step: int, key: Identity, source: str = "manifest"
         raise UserError(
             f"{source} is not signed by this machine's author key {key.peer_id}; only its author orders a rollback", 77
         )
-    number = manifest.membership.revision + 1
+    number = max(manifest.membership.revision, after) + 1
+    if after > manifest.membership.revision:
+        text = _with_value(text, "membership", "revision", str(after), source)
+        manifest = replace(manifest, membership=replace(manifest.membership, revision=after))
     changed = replace(manifest, membership=replace(manifest.membership, rollback_order=number, rollback_to=step))
     if read_format(text) < FORMAT:
         return sign(with_signature(render(changed), before), key, source)

@@ -1,6 +1,6 @@
-"""What a node's owner has heard of the author's orders to roll back: HOME/orders/RUN-PEER.json.
+"""What a node's owner has heard of orders to roll back: HOME/orders/RUN-PEER.json.
 
-An order stays in the manifest until another takes its place, and a node that starts again meets it as news. What its
+An order stands until another takes its place, and a node that starts again meets it as news. What its
 owner was told in an earlier life is not said once more; `ftnode status` shows it for as long as it is so.
 """
 
@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from ftnode.node.home.files import folder_of, write_file
+from ftnode.node.snapshots.signed_words import ORDERS
 
-FOLDER: Final = "orders"
+FOLDER: Final = ORDERS
 BYTES_MAX: Final = 1 << 16
 TEXTS_MAX: Final = 16
 """Of one order; what comes behind them is said again and again."""

@@ -28,6 +28,7 @@ from ftnode.node.watch.status import (
     StageSummary,
     SwarmStatus,
     UndigestedRow,
+    UndoVotesRow,
     perplexity_of,
 )
 from ftnode.node.watch.time_left import STEPS_SEEN, seconds_left
@@ -125,6 +126,9 @@ def run_status(
         limited_by=limiting.kind,
         revision=around.revision,
         rollback_ordered=picture.order.step if picture.order.number else None,
+        rollback_by=_giver(picture),
+        rollback_number=picture.order.number,
+        rollback_votes=_undo_votes(picture),
         rollback_went_to=_went_to(picture),
         rollback_trouble=picture.order_trouble,
         copies=_copies(picture),
@@ -136,8 +140,19 @@ def run_status(
     )
 
 
+def _giver(picture: Picture) -> str:
+    if not picture.order.number:
+        return ""
+    return "members" if picture.order.members else "author"
+
+
+def _undo_votes(picture: Picture) -> tuple[UndoVotesRow, ...]:
+    needed = len(picture.view.voters) // 2 + 1 if picture.view is not None else 0
+    return tuple(UndoVotesRow(step, len(peers), needed) for step, peers in picture.undo_votes.items() if peers)
+
+
 def _went_to(picture: Picture) -> int | None:
-    """The step that the run went back to by the author's newest order."""
+    """The step that the run went back to by the newest order."""
     order, lineage = picture.order, picture.view.lineage if picture.view is not None else None
     if not order.number or lineage is None or lineage.order < order.number or lineage.start is None:
         return None

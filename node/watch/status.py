@@ -175,6 +175,15 @@ class ConvictedRow:
 
 
 @dataclass(frozen=True, slots=True)
+class UndoVotesRow:
+    """So many voters want the run to roll back to this step; `needed`: how many are an order."""
+
+    step: int
+    votes: int
+    needed: int
+
+
+@dataclass(frozen=True, slots=True)
 class UndigestedRow:
     """A place of the speaker's code that messages of peers have broken, `count` of them, on this protocol."""
 
@@ -294,7 +303,13 @@ class SwarmStatus:
     revision: int = 0
     """Of the manifest that the speaker works by: how often its author has changed what may be changed."""
     rollback_ordered: int | None = None
-    """The step that the author has ordered to roll back to, last; None: never."""
+    """The step that the author or members have ordered to roll back to, last; None: never."""
+    rollback_by: str = ""
+    """Who gave that order: author or members; empty: nobody."""
+    rollback_number: int = 0
+    """Of that order; later ones have higher ones. The author's has that of the manifest's revision."""
+    rollback_votes: tuple[UndoVotesRow, ...] = ()
+    """What voters want that is no order yet."""
     rollback_went_to: int | None = None
     """The step of the snapshots that the run went on from by that order, at most; None while it has not."""
     rollback_trouble: str = ""

@@ -198,15 +198,22 @@ def heading_lines(status: SwarmStatus) -> list[str]:
 
 def _rollback_lines(status: SwarmStatus) -> list[str]:
     ordered, went_to = status.rollback_ordered, status.rollback_went_to
+    votes = [
+        f"{_counted(row.votes, 'voter wants', 'voters want')} to roll back to step {row.step:,}; {row.needed} are an "
+        f"order: ftnode run rollback MANIFEST --by-members --to-step {row.step}"
+        for row in status.rollback_votes
+    ]
     if ordered is None:
-        return []
+        return votes
+    members = status.rollback_by == "members"
     if went_to is not None:
-        return [
-            f"rolled back by its author's order: to the snapshots of step {went_to:,} (step {ordered:,} was ordered)"
-        ]
+        giver = "most voters'" if members else "its author's"
+        went = f"rolled back by {giver} order: to the snapshots of step {went_to:,} (step {ordered:,} was ordered)"
+        return [went, *votes]
     why = printable(status.rollback_trouble, REASON_SHOWN)
     why = f", which changes nothing: {why}" if why else ": not done while no disks here have all stages so old"
-    return [f"its author orders to roll back to step {ordered:,} or an earlier one{why}"]
+    giver = "most of its voters order" if members else "its author orders"
+    return [f"{giver} to roll back to step {ordered:,} or an earlier one{why}", *votes]
 
 
 def _leader_line(status: SwarmStatus) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ftnode.protocol.leader.restart import Restart
 from ftnode.protocol.recovery.disk_versions import number_after
-from ftnode.protocol.situation import GoOnFromDisks, Outcome, Situation
+from ftnode.protocol.situation import GoOnFromDisks, Outcome, ShowView, Situation
 from ftnode.protocol.words.effects import ShowOrder
 from ftnode.protocol.words.types import Peer
 from ftnode.protocol.words.view import View
@@ -32,7 +32,8 @@ class Undoing:
         out, settings, order = Outcome(), s.settings, s.order
         if not s.to_roll_back or not s.quorate:
             return out
-        out.extend(ShowOrder(peer) for peer in sorted(s.members - self.told - {s.me}))
+        for peer in sorted(s.members - self.told - {s.me}):  # a certificate has what members ordered
+            out.append(ShowView(peer, self.view.number) if order.members else ShowOrder(peer))
         if self._since is None:
             self._since = s.now
         memory, best = self.restart.memory, self.restart.before_order(s)
@@ -46,7 +47,7 @@ class Undoing:
             number = number_after(kept, self.view.number)
             lost = max(0, s.highest_step - best.version.step)
             reason = (
-                f"the run's author ordered to roll back to step {order.step}: goes on from the snapshots of step "
+                f"{order.giver} ordered to roll back to step {order.step}: goes on from the snapshots of step "
                 f"{best.version.step}, and {lost} steps are undone"
             )
             out.append(GoOnFromDisks(number, best.version, len(best.kept), reason, order.number))
@@ -55,6 +56,6 @@ class Undoing:
             if not settings.snapshot_every:
                 self.trouble = "this run keeps no snapshots"
             if s.now - memory.ordered[1] >= settings.restart_wait_seconds:
-                told = f"the author's order to roll back to step {order.step} changes nothing: {self.trouble}"
+                told = f"the order to roll back to step {order.step} changes nothing: {self.trouble}"
                 out.note("rollback", told, step=str(order.step))
         return out

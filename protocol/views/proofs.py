@@ -70,8 +70,11 @@ class Proofs:
         return tuple(path)
 
     def akin(self, proof: Proof | None) -> bool:
-        """Has somebody signed it who was in a view that was proved to us, or in one that such a view comes out of?"""
-        signers = proof.signers() if proof is not None else frozenset[Peer]()
+        """Has somebody signed it of whom akin_to speaks?"""
+        return proof is not None and self.akin_to(proof.signers())
+
+    def akin_to(self, signers: frozenset[Peer]) -> bool:
+        """Was one of them in a view that was proved to us, or in one that such a view comes out of?"""
         known = [each for views in self._lineages.values() for each in views.values()]
         return any(not signers.isdisjoint(each.view.members()) and self._is_proved(each) for each in known)
 

@@ -37,6 +37,8 @@ from ftnode.protocol.words.view import View
 
 NUMBER_MAX: Final = 2**48
 BALLOTS_MAX: Final = 2**32
+ORDERS_MAX: Final = 2**31 - 2
+"""Number of an order of members: a manifest's revision can be higher, so that its author has the last word."""
 LOSS_MAX: Final = 1e30
 READY_LOSS_MAX: Final = 1e24
 READY_TOKENS_MAX: Final = 2**30
@@ -133,6 +135,8 @@ def _makes_sense(sender: Peer, message: ms.Message, view: View | None, settings:
             return sensible_words(message, settings)
         case ms.Rolled():
             return sensible_roll(message.roll, settings)
+        case ms.UndoVote():
+            return _undo_vote(message, settings)
 
 
 def well_formed(view: View, settings: Settings) -> bool:
@@ -193,6 +197,22 @@ def sensible_roll(roll: ms.Roll, settings: Settings) -> bool:
         and _signatures(roll.signed)
         and roll.signers() <= set(roll.view.members())
     )
+
+
+def sensible_order(order: ms.MembersOrder, settings: Settings) -> bool:
+    """An order of members that every part of the core can work with."""
+    return (
+        well_formed(order.view, settings)
+        and 0 < order.number <= ORDERS_MAX
+        and 0 <= order.step <= settings.steps
+        and _signatures(order.signed)
+        and order.signers() <= set(order.view.voters)
+    )
+
+
+def _undo_vote(vote: ms.UndoVote, settings: Settings) -> bool:
+    known = ms.NO_STEP <= vote.step <= settings.steps and 0 < vote.number <= ORDERS_MAX and _number(vote.serial)
+    return known and len(vote.digest) <= DIGEST_MAX and len(vote.signature) <= SIGNATURE_MAX
 
 
 def sensible_words(case: ms.Convicted, settings: Settings) -> bool:
@@ -355,6 +375,7 @@ def _certificate(message: ms.Certificate, settings: Settings) -> bool:
         and all(well_formed(link.view, settings) and _proof(link.proof) for link in between)
         and all(link.view.lineage == message.view.lineage for link in between)
         and (message.roll is None or sensible_roll(message.roll, settings))
+        and (message.order is None or sensible_order(message.order, settings))
     )
 
 

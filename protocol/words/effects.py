@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from ftnode.protocol.words.messages import Commit, Convicted, Donor, Message, Plan, Roll
+from ftnode.protocol.words.messages import Commit, Convicted, Donor, MembersOrder, Message, Plan, Roll
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.types import Attempt, Handle, Peer, Version
 from ftnode.protocol.words.view import View
@@ -428,6 +428,13 @@ class KeepConvicted:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepOrder:
+    """Keep this order of members on the disk. The next life is told of it (OrderKept)."""
+
+    order: MembersOrder
+
+
+@dataclass(frozen=True, slots=True)
 class ShowOrder:
     """Show this peer the author's newest manifest, with the order to roll back."""
 
@@ -452,15 +459,15 @@ class Stop:
 Effect = (
     Send | Dial | Know | Compute | Apply | Discard | Release | Install | Keep | TakeCopy | DropCopy | Forget
     | RestartCompute | Announce | PublishView | Committed | Search | Strike | Expose | Note | Save | KeepRoll
-    | KeepConvicted | ShowOrder | AskOrder | Stop
+    | KeepConvicted | KeepOrder | ShowOrder | AskOrder | Stop
 )  # fmt: skip
 
 EFFECTS: Final[dict[str, type]] = {
     kind.__name__: kind
     for kind in (
         Send, Dial, Know, Compute, Apply, Discard, Release, Install, Keep, TakeCopy, DropCopy, Forget, RestartCompute,
-        Announce, PublishView, Committed, Search, Strike, Expose, Note, Save, KeepRoll, KeepConvicted, ShowOrder,
-        AskOrder, Stop,
+        Announce, PublishView, Committed, Search, Strike, Expose, Note, Save, KeepRoll, KeepConvicted, KeepOrder,
+        ShowOrder, AskOrder, Stop,
     )
 }  # fmt: skip
 TASKS: Final[dict[str, type]] = {

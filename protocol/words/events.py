@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ftnode.protocol.words.effects import Reduce, Task
-from ftnode.protocol.words.messages import Commit, Convicted, Message, Roll
+from ftnode.protocol.words.messages import Commit, Convicted, MembersOrder, Message, Roll
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.types import Credit, Handle, LentCopy, PartSeen, Peer, RollbackOrder, Snapshot, Version
 from ftnode.protocol.words.view import View
@@ -212,6 +212,20 @@ class Ordered:
 
 
 @dataclass(frozen=True, slots=True)
+class WantsUndo:
+    """Our owner wants the run to roll back to this step, or, NO_STEP, no longer does (rule 47)."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class OrderKept:
+    """The order of members that our disk keeps, whose signatures were verified again. Comes first at a start."""
+
+    order: MembersOrder
+
+
+@dataclass(frozen=True, slots=True)
 class History:
     """Commits that a donor told of along with its weights, oldest first."""
 
@@ -282,7 +296,8 @@ class Stay:
 Event = (
     Wake | Received | LinkUp | LinkDown | ComputeReady | ComputeLost | StageLost | Done | SumOwed | Installed
     | InstallFailed | Kept | KeepFailed | Snapshots | Rolls | Remembered | Ordered | History | Credited | Directory
-    | DirectoryLost | Moved | Leave | Stay | Seen | Vouched | Lied | Lent
+    | DirectoryLost | Moved | Leave | Stay | Seen | Vouched | Lied | Lent | WantsUndo
+    | OrderKept
 )  # fmt: skip
 
 EVENTS: Final[dict[str, type]] = {
@@ -290,6 +305,6 @@ EVENTS: Final[dict[str, type]] = {
     for kind in (
         Wake, Received, LinkUp, LinkDown, ComputeReady, ComputeLost, StageLost, Done, SumOwed, Installed, InstallFailed,
         Kept, KeepFailed, Snapshots, Rolls, Remembered, Ordered, History, Credited, Directory, DirectoryLost, Moved,
-        Leave, Stay, Seen, Vouched, Lied, Lent,
+        Leave, Stay, Seen, Vouched, Lied, Lent, WantsUndo, OrderKept,
     )
 }  # fmt: skip

@@ -107,6 +107,49 @@ def roll_bytes(member: Peer, digest: str) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
+class MembersOrder:
+    """An order to roll back that members give (rule 47): each has signed an UndoVote for it. It counts with the
+    signatures of more than half of the view's voters."""
+
+    view: View
+    number: int
+    """Of the order, by which it is later than others."""
+    step: int
+    signed: tuple[Signed, ...]
+
+    def signers(self) -> frozenset[Peer]:
+        return frozenset(each.voter for each in self.signed)
+
+    def signed_bytes(self, voter: Peer) -> bytes:
+        """What this voter has signed."""
+        return undo_bytes(voter, self.view.digest(), self.number, self.step)
+
+
+@dataclass(frozen=True, slots=True)
+class UndoVote:
+    """To all members: I want the run to roll back to `step`, by the order of that number; NO_STEP: I no longer do."""
+
+    lineage: str
+    view: int
+    digest: str
+    """Of the view."""
+    number: int
+    step: int
+    serial: int
+    """A later wish of the same owner has a higher one."""
+    signature: str = ""
+    """Ed25519 in base64, over what `undo_bytes` says. Empty until it leaves the node that makes it."""
+
+
+NO_STEP: Final = -1
+
+
+def undo_bytes(voter: Peer, digest: str, number: int, step: int) -> bytes:
+    """What a voter signs: in this life of it, in the view of this digest, it wants this order to be followed."""
+    return encode_canonical(("ftnode undo", voter, digest, number, step))
+
+
+@dataclass(frozen=True, slots=True)
 class Contact:
     """Where a peer can be dialled: multiaddrs without the /p2p part."""
 
@@ -202,6 +245,8 @@ class Certificate:
     """Views between that of the receiver and this one, oldest first, where it needs them to follow the proof."""
     roll: Roll | None = field(default=None, repr=False)
     """Of a lineage that goes on from disks: the roll of the version that it goes on from, where the sender has it."""
+    order: MembersOrder | None = field(default=None, repr=False, metadata=UNLESS_NONE)
+    """The newest order to roll back that the sender knows, where members have given it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -782,7 +827,7 @@ ToLeader = Suspect | PollReply | Answer | Status | Ready | Poisoned | Resign | W
 Message = (
     Heartbeat | Certificate | Introduction | Suspect | Poll | PollReply | Offer | Answer | Prepare | Promise | Propose
     | Accepted | Outbid | Status | Begin | Share | Ready | Poisoned | Resign | Boundary | Stored | Waits | Show | Saved
-    | Rolled | Doubted | Judge | Verdict | Convicted | WasGiven
+    | Rolled | Doubted | Judge | Verdict | Convicted | WasGiven | UndoVote
 )  # fmt: skip
 
 MESSAGES: Final[dict[str, type]] = {
@@ -790,7 +835,7 @@ MESSAGES: Final[dict[str, type]] = {
     for kind in (
         Heartbeat, Certificate, Introduction, Suspect, Poll, PollReply, Offer, Answer, Prepare, Promise, Propose,
         Accepted, Outbid, Status, Begin, Share, Ready, Poisoned, Resign, Boundary, Stored, Waits, Show, Saved, Rolled,
-        Doubted, Judge, Verdict, Convicted, WasGiven,
+        Doubted, Judge, Verdict, Convicted, WasGiven, UndoVote,
     )
 }  # fmt: skip
 
@@ -812,6 +857,7 @@ def lineage_of(message: Message) -> str | None:
     return message.view.lineage.id if isinstance(message, (Certificate, Propose)) else getattr(message, "lineage", None)
 
 
-__all__ = [*MESSAGES, "Ballot", "Commit", "Contact", "Donor", "Lineage", "Link", "Message", "Plan", "Proof", "Roll",
-           "Signed", "StageReport", "StageResult", "StageStatus", "Wait", "founding_proof", "lineage_of", "roll_bytes",
-           "path_digest", "tensor_bytes", "views_in", "vote_bytes"]  # fmt: skip
+__all__ = [*MESSAGES, "Ballot", "Commit", "Contact", "Donor", "Lineage", "Link", "MembersOrder", "Message", "Plan",
+           "Proof", "Roll", "Signed", "StageReport", "StageResult", "StageStatus", "Wait", "founding_proof",
+           "lineage_of", "path_digest", "roll_bytes", "tensor_bytes", "undo_bytes", "views_in",
+           "vote_bytes"]  # fmt: skip

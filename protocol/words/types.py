@@ -175,11 +175,22 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class RollbackOrder:
-    """What the author orders: go back to a snapshot of `step` or of an earlier one (rule 47). A higher `number` is a
-    later order; 0: none was given."""
+    """What the author orders, or a majority of `members`: go back to a snapshot of `step` or of an earlier one (rule
+    47). A higher `number` is a later order, and of two with one number the author's is; 0: none was given."""
 
     number: int = 0
     step: int = 0
+    members: bool = False
+
+    @property
+    def rank(self) -> tuple[int, bool]:
+        """Of two orders the one with the higher rank is the later one."""
+        return self.number, not self.members
+
+    @property
+    def giver(self) -> str:
+        """For people."""
+        return "most of the run's voters" if self.members else "the run's author"
 
     def spoils(self, step: int) -> bool:
         """Whether what was made up to this step, by who has not followed the order, is undone by it."""

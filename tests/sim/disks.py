@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ftnode.protocol.leader.convictions import newest_of
 from ftnode.protocol.recovery.rolls import with_roll
-from ftnode.protocol.words.events import Remembered, Rolls, Snapshots
-from ftnode.protocol.words.messages import Convicted, Roll
+from ftnode.protocol.words.events import OrderKept, Remembered, Rolls, Snapshots
+from ftnode.protocol.words.messages import Convicted, MembersOrder, Roll
 from ftnode.protocol.words.records import EPOCH_MAX
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Attempt, Peer, Snapshot, Version
@@ -48,7 +48,7 @@ def nothing(host: Host, stage: int) -> bool:
 class Disks:
     """By PeerId, in the order of the saves."""
 
-    __slots__ = ("chance", "convicted", "held", "keeps", "liars", "rolls", "seconds", "spoils", "world")
+    __slots__ = ("chance", "convicted", "held", "keeps", "liars", "orders", "rolls", "seconds", "spoils", "world")
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -56,6 +56,7 @@ class Disks:
         self.held: dict[str, list[Saved]] = {}
         self.rolls: dict[str, tuple[Roll, ...]] = {}
         self.convicted: dict[str, tuple[Convicted, ...]] = {}
+        self.orders: dict[str, MembersOrder] = {}
         self.keeps = KEPT_OF_A_STAGE
         self.seconds = 0.6
         """A save takes at most so long."""
@@ -112,12 +113,19 @@ class Disks:
         if host.alive:
             self.convicted[host.peer.id] = newest_of((*self.convicted.get(host.peer.id, ()), case))
 
+    def keep_order(self, host: Host, order: MembersOrder) -> None:
+        """At once."""
+        self.orders[host.peer.id] = self.world.seals.sealed_order(host.peer, order)
+
     def tells(self, peer_id: str) -> bool:
         """There is something on its disk, or it says so."""
-        return any(peer_id in those for those in (self.held, self.liars, self.rolls, self.convicted))
+        return any(peer_id in those for those in (self.held, self.liars, self.rolls, self.convicted, self.orders))
 
     def tell(self, host: Host) -> None:
         """The node looks at its disk."""
+        order = self.orders.get(host.peer.id)
+        if order is not None and host.participant.undoing_votes.order is None:
+            self.world.deliver(host, OrderKept(order))
         if cases := self.convicted.get(host.peer.id, ()):
             self.world.deliver(host, Remembered(cases))
         if (rolls := self.rolls.get(host.peer.id)) and rolls != host.participant.holder.rolls.kept:
@@ -133,6 +141,7 @@ class Disks:
         self.held.pop(peer_id, None)
         self.rolls.pop(peer_id, None)
         self.convicted.pop(peer_id, None)
+        self.orders.pop(peer_id, None)
 
     def lends(self, host: Host, effect: Install) -> tuple[Saved | None, Peer | None]:
         """What the plan's first donor that can be asked has of it, and the last one asked in vain."""

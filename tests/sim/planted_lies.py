@@ -41,6 +41,6 @@ class Lie(NamedTuple):
 
 
 LIES: dict[str, Lie] = {
-    "any stage exists": Lie(any_stage_exists, (ms.Resign, ms.Offer, ms.Answer, ms.Ready), first=8),
+    "any stage exists": Lie(any_stage_exists, (ms.Resign, ms.Offer, ms.Answer, ms.Ready), first=14),
     "links lead to oneself": Lie(links_lead_to_oneself, (ms.Suspect,), insists=True, first=123),
 }

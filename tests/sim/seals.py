@@ -16,6 +16,7 @@ from ftnode.protocol.words.messages import (
     Ballot,
     Boundary,
     Certificate,
+    MembersOrder,
     Message,
     Proof,
     Roll,
@@ -23,6 +24,7 @@ from ftnode.protocol.words.messages import (
     Seal,
     SealedTensor,
     Signed,
+    UndoVote,
     WasGiven,
 )
 from ftnode.protocol.words.types import Peer
@@ -30,7 +32,7 @@ from ftnode.protocol.words.view import View
 from tests.sim.checks import Violation
 from tests.sim.compute import Tensor
 
-SEALED = (Accepted, Certificate, Rolled)
+SEALED = (Accepted, Certificate, Rolled, UndoVote)
 
 
 def made_by(peer_id: str, data: bytes) -> bytes:
@@ -117,6 +119,10 @@ class WorldSeals:
     def sealed_roll(self, keeper: Peer, roll: Roll) -> Roll:
         """As the keeper's disk keeps it."""
         return self._of(keeper).sealed_roll(roll)
+
+    def sealed_order(self, keeper: Peer, order: MembersOrder) -> MembersOrder:
+        """As the keeper's disk keeps it."""
+        return self._of(keeper).sealed_order(order)
 
     def objection(self, sender: Peer, message: Message) -> str:
         """Why the message is refused, or nothing."""

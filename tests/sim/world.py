@@ -150,12 +150,12 @@ class World:
     def ask_order(self, host: Host, peer: Peer) -> None:
         """The manifest that this peer has, with the author's newest order."""
         if (other := self._reached(host, peer)) is not None:
-            self.at(self.now + 0.2, self.deliver, (host, Ordered(other.participant.order)))
+            self.at(self.now + 0.2, self.deliver, (host, Ordered(other.participant.authors_order)))
 
     def show_order(self, host: Host, peer: Peer) -> None:
         """Show this peer the manifest."""
         if (other := self._reached(host, peer)) is not None:
-            self.at(self.now + 0.2, self.deliver, (other, Ordered(host.participant.order)))
+            self.at(self.now + 0.2, self.deliver, (other, Ordered(host.participant.authors_order)))
 
     def _reached(self, host: Host, peer: Peer) -> Host | None:
         other, pair = self.by_id.get(peer.id), (host.peer.id, peer.id)
@@ -517,6 +517,7 @@ CARRY_OUT: dict[type[fx.Effect], Callable[[World, Host, Any], None]] = {
     fx.Discard: World._discard, fx.Release: World._release, fx.Forget: World._forget, fx.Stop: World._stop,
     fx.KeepRoll: lambda world, host, effect: world.disks.keep_roll(host, effect.roll),
     fx.KeepConvicted: lambda world, host, effect: world.disks.keep_convicted(host, effect),
+    fx.KeepOrder: lambda world, host, effect: world.disks.keep_order(host, effect.order),
     fx.ShowOrder: lambda world, host, effect: world.show_order(host, effect.peer),
     fx.AskOrder: lambda world, host, effect: world.ask_order(host, effect.peer),
     fx.Save: lambda world, host, effect: world.disks.save(host, effect.stages),

@@ -22,7 +22,7 @@ OWNERS = {
 """What decides when a node works, and how it is told."""
 OWNERS_SIDE = {
     "life.lives", "cli.main", "cli.lazy_group", "cli.pause", "cli.leave", "cli.config", "cli.health", "cli.join",
-    "cli.snapshots", "owner.join_options", "snapshots.same_home", "compute.devices", *OWNERS,
+    "cli.snapshots", "cli.run_rollback_votes", "owner.join_options", "snapshots.same_home", "compute.devices", *OWNERS,
 }  # fmt: skip
 """Who may know them: commands, the lives of a node that start what they allow, the settings that they read, what asks
 the home's other nodes for their state, and what looks for a free card before a node begins."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -19,6 +20,7 @@ from ftnode.protocol.words.messages import (
     Convicted,
     Judge,
     Link,
+    MembersOrder,
     Message,
     Poisoned,
     Proof,
@@ -28,6 +30,7 @@ from ftnode.protocol.words.messages import (
     Rolled,
     Share,
     Signed,
+    UndoVote,
     Verdict,
     founding_proof,
 )
@@ -179,6 +182,38 @@ def test_a_vote_is_no_signature_of_a_roll() -> None:
     false = replace(ROLL, signed=(Signed(A, vote(A).signature),))
     with pytest.raises(PeerError):
         Seals(C).check_roll(false)
+
+
+ORDER = MembersOrder(VIEW, 1, 40, ())
+
+
+def voted(peer: Peer, order: MembersOrder = ORDER) -> UndoVote:
+    """As it leaves the voter."""
+    sealed = of(peer).sealed(UndoVote("l", 1, order.view.digest(), order.number, order.step, 0))
+    assert isinstance(sealed, UndoVote)
+    Seals(C).check(peer, sealed)
+    return sealed
+
+
+def test_an_order_of_members_is_made_of_their_votes_and_shown_with_a_certificate() -> None:
+    """The voter's own is filled in when it shows the order."""
+    mine = replace(ORDER, signed=(Signed(A, ""), Signed(B, voted(B).signature)))
+    sealed = of(A).sealed(replace(shown(None), order=mine))
+    assert isinstance(sealed, Certificate) and sealed.order == of(A).sealed_order(mine) != mine
+    Seals(C).check(A, sealed)
+    assert of(C).sealed_order(mine) == mine
+
+
+@pytest.mark.parametrize(
+    "change", [{"number": 2}, {"step": 41}, {"view": OTHER}, {"signed": (Signed(A, voted(B).signature),)}]
+)
+def test_a_vote_is_for_one_order_in_one_view_by_one_voter(change: dict[str, Any]) -> None:
+    order = replace(ORDER, signed=(Signed(B, voted(B).signature),))
+    Seals(C).check_order(order)
+    false = replace(order, **change)
+    for message in (replace(shown(None), order=false), replace(voted(B), step=39)):
+        with pytest.raises(PeerError, match="a signature that is not by"):
+            Seals(C).check(B, message)
 
 
 SAID = Poisoned("l", 1, 7, Attempt(1, 2), 1, -1, "it is far off", B, 1.0)

@@ -169,6 +169,15 @@ def test_an_order_to_roll_back_is_signed_and_each_is_another(key: Identity) -> N
     assert order_of(parse(again)) == RollbackOrder(3, 70) and parse(again).membership.revision == 3
 
 
+def test_an_order_is_later_than_one_that_members_gave(key: Identity) -> None:
+    for text in (sign(TEXT, key), sign(in_format(TEXT, 7), key)):
+        ordered = order_rollback(text, 70, key, after=5)
+        assert order_of(parse(ordered)) == RollbackOrder(6, 70) and parse(ordered).membership.revision == 6
+        assert who_signed(ordered) == key.peer_id and parse(ordered).run_id == parse(text).run_id
+        again = order_rollback(ordered, 60, key, after=5)
+        assert order_of(parse(again)) == RollbackOrder(7, 60)
+
+
 def test_nobody_but_the_author_orders_to_roll_back(key: Identity, stranger: Identity) -> None:
     for text, who in ((sign(TEXT, key), stranger), (TEXT, key)):
         with pytest.raises(UserError, match="only its author orders") as caught:

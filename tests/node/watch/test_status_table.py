@@ -25,6 +25,7 @@ from ftnode.node.watch.status import (
     StageRow,
     SwarmStatus,
     UndigestedRow,
+    UndoVotesRow,
     decode_status,
     encode_status,
     to_mapping,
@@ -99,6 +100,18 @@ def test_what_became_of_an_order_to_roll_back_is_told_whole_and_once(
 ) -> None:
     status = replace(FULL, rollback_ordered=1100, rollback_went_to=went_to, rollback_trouble=trouble)
     assert told in plain_lines(status)
+
+
+def test_what_voters_want_and_order_is_told() -> None:
+    wanted = replace(FULL, rollback_votes=(UndoVotesRow(900, 1, 3), UndoVotesRow(1100, 2, 3)))
+    how = "3 are an order: ftnode run rollback MANIFEST --by-members --to-step"
+    one, more = "1 voter wants to roll back to step 900", "2 voters want to roll back to step 1,100"
+    assert {f"{one}; {how} 900", f"{more}; {how} 1100"} <= {*plain_lines(wanted)}
+    assert decode_status(encode_status(wanted)) == wanted
+    ordered = replace(FULL, rollback_ordered=1100, rollback_by="members", rollback_number=1)
+    assert any(line.startswith("most of its voters order to roll back to step 1,100") for line in plain_lines(ordered))
+    lines = plain_lines(replace(ordered, rollback_went_to=1000))
+    assert "rolled back by most voters' order: to the snapshots of step 1,000 (step 1,100 was ordered)" in lines
 
 
 def test_a_recovery_is_told_whole() -> None:
