@@ -19,6 +19,7 @@ from ftnode.node.owner.announcements import PLAIN_KINDS
 from ftnode.node.watch.credit_table import first
 from ftnode.node.watch.history import CommitRow, History, ValidationRow
 from ftnode.node.watch.status import SwarmStatus
+from ftnode.node.watch.status_table import doubt_lines, rollback_lines
 
 FORMAT: Final = 1
 COMMITS_KEPT: Final = 20_000
@@ -104,6 +105,7 @@ class Feed:
             self._status = {name: value for name, value in asdict(status).items() if name not in ("commits", "members")}
             credits = first(status.credits, CREDITS_SHOWN)
             self._status["credits"] = [asdict(replace(row, name_card="")) for row in credits]
+            self._status["rollback_lines"], self._status["doubt_lines"] = rollback_lines(status), doubt_lines(status)
             self._heard_at = time.time()
             self._trouble = ""
             for point in status.commits if not self._steps else ():

@@ -191,12 +191,13 @@ def heading_lines(status: SwarmStatus) -> list[str]:
     return [
         *first,
         *([f"the run's author says: {status.announcement}"] if status.announcement else []),
-        *_rollback_lines(status),
+        *rollback_lines(status),
         *([_leader_line(status)] if status.view >= 0 else []),
     ]
 
 
-def _rollback_lines(status: SwarmStatus) -> list[str]:
+def rollback_lines(status: SwarmStatus) -> list[str]:
+    """What was ordered to be undone, what came of it, and what voters want."""
     ordered, went_to = status.rollback_ordered, status.rollback_went_to
     votes = [
         f"{_counted(row.votes, 'voter wants', 'voters want')} to roll back to step {row.step:,}; {row.needed} are an "
@@ -327,7 +328,7 @@ def closing_lines(status: SwarmStatus) -> list[str]:
         lines.append(f"{short_peer(status.speaker.peer)}, who says this, waits for {printable(status.trouble)}")
     if status.undigested:
         lines.append(_undigested_line(status))
-    lines += _doubt_lines(status)
+    lines += doubt_lines(status)
     if found := newer(told_versions(status).values()):
         lines.append(str(found))
     if status.state == "finished":
@@ -351,7 +352,8 @@ def _undigested_line(status: SwarmStatus) -> str:
     )
 
 
-def _doubt_lines(status: SwarmStatus) -> list[str]:
+def doubt_lines(status: SwarmStatus) -> list[str]:
+    """Who was found to lie, and what looked unusual."""
     lines = []
     if status.cut_off:
         parts = _counted(status.cut_off, "part of a sum", "parts of sums")

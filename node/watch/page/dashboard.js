@@ -18,7 +18,6 @@ const SOURCES = {
   head: "a kept copy", shadow: "a kept copy", blend: "a blend of both neighbours' weights", copy: "a neighbour's weights",
   omit: "nobody: routes leave it out", first: "the model that the run goes on from", interpolate: "a blend of the nearest stages' weights",
 };
-const LIARS_SHOWN = 3;
 const TELLING = new Set(["lost", "gone", "halt", "rebuild", "rebuilt", "poisoned", "skip", "offer", "compute"]);
 
 const find = (id) => document.getElementById(id);
@@ -279,19 +278,13 @@ function showStages(status) {
   const names = status.standbys.slice(0, 24).map(short).join(", ");
   say("limits", limitText(status, peers.get(status.limiting_peer)));
   say("plan", status.plan ? `Last plan: ${status.plan}` : "");
-  showLiars(status);
+  showTrust(status);
   say("standbys", names ? `Standing by: ${names}${status.standbys.length > 24 ? " and others" : ""}` : "");
 }
 
 // In the words of ftnode status. A public page tells nothing of it.
-function showLiars(status) {
-  const lines = (status.convicted || []).slice(0, LIARS_SHOWN).map((row) =>
-    `${short(row.peer)} lied in step ${count(row.step)}, and is asked for nothing any more: ${row.reason} (signed by ${row.signed_by.map(short).join(", ")})`);
-  if (status.cut_off) lines.push(`${count(status.cut_off)} parts of sums counted for less than was given, being far larger than the others' parts`);
-  for (const row of (status.doubts || []).slice(0, LIARS_SHOWN)) {
-    lines.push(`What ${short(row.peer)} gave to ${stageName(row.stage).toLowerCase()} in step ${count(row.step)} was ${row.reason}; nobody is accused by that`);
-  }
-  say("liars", lines.join("\n"));
+function showTrust(status) {
+  say("trust", [...(status.rollback_lines || []), ...(status.doubt_lines || [])].join("\n"));
 }
 
 function stageLine(table, row, seen) {

@@ -21,7 +21,15 @@ from ftnode.lab.parts import dashboard
 from ftnode.node.watch import dashboard_feed
 from ftnode.node.watch.dashboard_feed import COMMITS_KEPT, Decision, Feed
 from ftnode.node.watch.history import CommitRow, ValidationRow
-from ftnode.node.watch.status import ConvictedRow, DoubtRow, RecoveryRow, Speaker, StageRow, SwarmStatus
+from ftnode.node.watch.status import (
+    ConvictedRow,
+    DoubtRow,
+    RecoveryRow,
+    Speaker,
+    StageRow,
+    SwarmStatus,
+    UndoVotesRow,
+)
 from ftnode.protocol.words.errors import UserError
 from tests.lab.audit.miniature import NAMES, PEERS, Miniature
 from tests.lab.demo.browsing import in_browser, needs_chromium
@@ -263,19 +271,23 @@ def test_the_page_says_who_lied_and_accuses_nobody_of_being_unusual() -> None:
         Speaker("a", "", "", ""), run="r", step=3, steps=9, lineage="l", cut_off=2,
         convicted=(ConvictedRow("12D3KooWliar01", 2, f"it gave something else {EVIL}", ("12D3KooWsigner", "b")),),
         doubts=(DoubtRow("12D3KooWodd001", 0, 3, "4.6 times what is usual"),),
+        rollback_votes=(UndoVotesRow(1, 2, 3),),
     )  # fmt: skip
     feed.tell_status(status)
 
     async def test(page: Page, url: str) -> None:
         await page.open(url)
         await page.until("document.getElementById('step').textContent === '3'")
-        said = await page.evaluate("document.getElementById('liars').textContent")
-        assert "liar01 lied in step 2, and is asked for nothing any more: it gave something else" in said
-        assert "(signed by signer, b)\n2 parts of sums counted for less" in said and EVIL in said
-        assert "What odd001 gave to head in step 3 was 4.6 times what is usual; nobody is accused by that" in said
+        said = await page.evaluate("document.getElementById('trust').textContent")
+        undo, cut_off, lied, odd = said.split("\n")
+        assert undo.startswith("2 voters want to roll back to step 1; 3 are an order")
+        assert cut_off.startswith("2 parts of sums counted for less")
+        assert "liar01 lied in step 2, and is asked for nothing any more: it gave something else" in lied
+        assert EVIL in lied and lied.endswith("(signed by signer, b)")
+        assert odd == "what odd001 gave to the head in step 3 was 4.6 times what is usual; nobody is accused by that"
         assert await page.evaluate("document.title") != "owned"
-        feed.tell_status(replace(status, convicted=(), doubts=(), cut_off=0))
-        await page.until("document.getElementById('liars').textContent === ''")
+        feed.tell_status(replace(status, convicted=(), doubts=(), cut_off=0, rollback_votes=()))
+        await page.until("document.getElementById('trust').textContent === ''")
 
     in_browser(feed, test)
 

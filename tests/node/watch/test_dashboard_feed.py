@@ -20,7 +20,8 @@ from ftnode.node.watch.dashboard_feed import (
     GrowingLog,
 )
 from ftnode.node.watch.history import CommitRow, History, NoteRow, ValidationRow
-from ftnode.node.watch.status import CommitPoint, CreditRow, Speaker, SwarmStatus
+from ftnode.node.watch.status import CommitPoint, ConvictedRow, CreditRow, Speaker, SwarmStatus, UndoVotesRow
+from ftnode.node.watch.status_table import doubt_lines, rollback_lines
 
 WHO = Speaker("12D3KooWvolunteer", "0.1.0", "cpu", "volunteer")
 TINY = SwarmStatus(WHO, run="r", name="tiny", lineage="l", step=2, steps=9, loss=2.0)
@@ -71,6 +72,16 @@ def test_a_page_gets_those_who_gave_most_and_no_signatures() -> None:
     assert {row["name"] for row in status["credits"][:-1]} == {"Ada"} and status["credits_step"] == 2
     assert not any(row["name_card"] for row in status["credits"])
     assert sum(row["visits"] for row in status["credits"]) == sum(row.visits for row in gave)
+
+
+def test_a_page_has_the_words_of_the_terminal_for_what_is_to_be_undone_and_who_lied() -> None:
+    feed = Feed("live")
+    convicted = ConvictedRow("12D3KooWliar", 2, "it gave something else", ("12D3KooWother",))
+    status = replace(TINY, rollback_votes=(UndoVotesRow(1, 2, 3),), convicted=(convicted,), cut_off=1)
+    feed.tell_status(status)
+    told = Page(feed).look()["status"]
+    assert told["rollback_lines"] == rollback_lines(status) and told["doubt_lines"] == doubt_lines(status)
+    assert "2 voters want to roll back to step 1" in told["rollback_lines"][0] and len(told["doubt_lines"]) == 2
 
 
 def test_a_decision_that_many_follow_is_told_once_and_again_when_it_is_taken_again() -> None:
