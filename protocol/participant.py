@@ -599,9 +599,9 @@ class Participant:
         newest = self.election.newest_of(message.view)
         self.carry_out(self.undoing_votes.on_shown(self.situation, message))
         s, following = self.situation, self.following
-        order = self.undoing_votes.followed_by(s, message, following.proofs.akin_to)
+        order = self.undoing_votes.followed_by(s, message, following.proofs)
         outcome = following.on_certificate(s if order == NO_ORDER else s._replace(order=order), sender, message, newest)
-        if order != NO_ORDER and any(isinstance(each, (TakeUp, YieldTo)) for each in outcome):
+        if order != NO_ORDER and any(isinstance(each, (TakeUp, YieldTo, GoBack)) for each in outcome):
             self.carry_out(self.undoing_votes.taken_up(message))
         self.carry_out(outcome)
         for contact in message.contacts:
@@ -701,7 +701,7 @@ class Participant:
         self._heard_of_quorum()
         self.carry_out(self.holder.beat(self.situation))
         self.carry_out(self.convictions.beat(self.situation))
-        self.carry_out(self.undoing_votes.beat(self.situation))
+        self.carry_out(self.undoing_votes.beat(self.situation, self.following.proofs))
         if self.leader is not None:
             self.carry_out(self.leader.beat(self.situation))
 

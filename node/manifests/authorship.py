@@ -103,7 +103,8 @@ def announce(text: str, message: str, key: Identity, source: str = "manifest") -
 def order_rollback(text: str, step: int, key: Identity, source: str = "manifest", after: int = 0) -> str:
     """The signed text with the author's order to go back to a snapshot of `step` or an earlier one, and signed again.
     Each call is another order. `after`: the number of the newest order that the swarm knows, which members may have
-    given; this one is later. A manifest of an earlier format is written anew, as by `announce`.
+    given; this one is later, and its number is even, as those of members are odd. A manifest of an earlier format is
+    written anew, as by `announce`.
 
     Raises UserError: 77 when the manifest is not this author's, 78 when it is wrong.
     """
@@ -113,15 +114,13 @@ def order_rollback(text: str, step: int, key: Identity, source: str = "manifest"
         raise UserError(
             f"{source} is not signed by this machine's author key {key.peer_id}; only its author orders a rollback", 77
         )
-    number = max(manifest.membership.revision, after) + 1
-    if after > manifest.membership.revision:
-        text = _with_value(text, "membership", "revision", str(after), source)
-        manifest = replace(manifest, membership=replace(manifest.membership, revision=after))
-    changed = replace(manifest, membership=replace(manifest.membership, rollback_order=number, rollback_to=step))
+    revision = max(manifest.membership.revision, after) | 1  # signing makes it the order's number
     if read_format(text) < FORMAT:
-        return sign(with_signature(render(changed), before), key, source)
-    text = _with_value(text, "membership", "rollback_order", str(number), source)
-    return sign(_with_value(text, "membership", "rollback_to", str(step), source), key, source)
+        section = replace(manifest.membership, revision=revision, rollback_order=revision + 1, rollback_to=step)
+        return sign(with_signature(render(replace(manifest, membership=section)), before), key, source)
+    for name, value in (("revision", revision), ("rollback_order", revision + 1), ("rollback_to", step)):
+        text = _with_value(text, "membership", name, str(value), source)
+    return sign(text, key, source)
 
 
 def order_of(manifest: Manifest) -> RollbackOrder:

@@ -45,16 +45,20 @@ class OrderBook:
         if (order := self._read()) is not None:
             self._deliver(OrderKept(order))
 
-    async def keep(self, order: MembersOrder) -> None:
-        """On the disk, in the place of an earlier one. When the disk refuses, only this life knows."""
-        sealed = self._seals.sealed_order(order)
+    async def keep(self, order: MembersOrder | None) -> None:
+        """On the disk, in the place of an earlier one; None: it is no order any more. When the disk refuses, only this
+        life knows."""
+        sealed = self._seals.sealed_order(order) if order is not None else None
         in_thread: Any = trio.to_thread.run_sync  # the stubs of trio-typing do not know that option
         try:
             await in_thread(self._write, sealed, limiter=self._writing)
         except OSError as error:
-            log.warning("the order to roll back to step %d is not kept for the next start: %s", order.step, error)
+            log.warning("what members ordered last is not kept for the next start: %s", error)
 
-    def _write(self, order: MembersOrder) -> None:
+    def _write(self, order: MembersOrder | None) -> None:
+        if order is None:
+            (self._home / ORDERS / self._name).unlink(missing_ok=True)
+            return
         with folder_of(self._home, ORDERS) as folder:
             write_file(self._home, folder, self._name, json.dumps([to_plain(order)]) + "\n", sync=True)
 

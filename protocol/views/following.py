@@ -6,6 +6,7 @@ Rules 11, 14, 16, 37 and the genesis paragraph of docs/explanation/protocol.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ftnode.protocol.chronicle import Chronicle
 from ftnode.protocol.recovery.rolls import undone
@@ -37,6 +38,8 @@ from ftnode.protocol.words.view import Lineage, View
 
 FOUNDER_PATIENCE_WINDOWS = 4
 """How many windows a peer waits for a rival with a lower PeerId that is alive but does not found."""
+UNMOVED_LEASES = 3
+"""So long a lineage that meets ours has to follow the members' order that ours has followed."""
 LATELY_SECONDS = 60.0
 """How long it is remembered whom we answered about our lineage."""
 
@@ -81,6 +84,8 @@ class Following:
         """Whom we told of our lineage, and when: once per heartbeat to each, since neither side may find the other one
         better as long as one does not know where it stands."""
         self.given_up, self.former, self.proofs = GivenUpLineages(), FormerHolder(), Proofs()
+        self._unmoved: dict[str, float] = {}
+        """Lineages that have not followed the members' order that ours has, and since when we know of them."""
         self._asked_order: dict[Peer, float] = {}
         self._asked: dict[Peer, float] = {}
         """Who showed us a view that did not follow from ours, and when we asked for what is between."""
@@ -129,6 +134,7 @@ class Following:
         if view.run != s.settings.run or len(view.holders) != s.settings.stage_count:
             return out
         proof = message.proof if view == message.view else self.proofs.of(view)
+        s = self._as_bound(s, view)
         if self._is_false(s, view):
             self._answer(s, out, sender)
         elif self._by_order(s, out, sender, view, message.roll):
@@ -147,6 +153,18 @@ class Following:
             self._meet(s, out, sender, message, Known(view, proof))
         return out
 
+    def _as_bound(self, s: Situation, view: View) -> Situation:
+        """Members' order, which binds those no longer whose lineage has been shown it, and has not followed: too few of
+        theirs have signed it. As without it, one of both goes on."""
+        mine, order = s.view, s.order
+        if mine is None or not order.members or not view.lineage.order < mine.lineage.order == order.number:
+            return s
+        since = self._unmoved.setdefault(view.lineage.id, s.now)
+        while len(self._unmoved) > LINEAGES_KEPT:
+            del self._unmoved[next(iter(self._unmoved))]
+        patient = s.now - since <= UNMOVED_LEASES * s.settings.lease_seconds
+        return s if patient else s._replace(order=replace(order, binds=False))
+
     def _by_order(
         self, s: Situation, out: Outcome, sender: Peer, view: View, shown: Roll | None, hint: bool = False
     ) -> bool:
@@ -160,7 +178,7 @@ class Following:
             return True
         if s.view is None or theirs == s.view.lineage.order:
             return False
-        if theirs < s.view.lineage.order:
+        if theirs < s.view.lineage.order and s.order.binds:
             self._answer(s, out, sender)
             return True
         ours = () if shown is None else (shown,)

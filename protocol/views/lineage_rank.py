@@ -1,6 +1,6 @@
-"""Which of two lineages goes on when they meet (rule 16): the one that has followed the author's newest order to roll
-back (47); where that is equal the one that can go on from more committed steps, counted
-in whole eights; where these are equal a static rank decides.
+"""Which of two lineages goes on when they meet (rule 16): the one that has followed the newest order to roll back, if
+that binds both (47); where that is equal the one that can go on from more committed steps, counted in whole eights;
+where these are equal a static rank decides.
 
 What a leader says of its lineage is never more than what it goes by itself, and members of a lineage that does not
 train leave it to their leader: so two lineages that learn of each other at once do not both yield.
@@ -50,7 +50,7 @@ def _farther(s: Situation, step: int) -> int:
 def wins(s: Situation, theirs: View, step: int) -> bool:
     """Their lineage, which says that it is at `step`, goes on rather than ours."""
     assert s.view is not None
-    if theirs.lineage.order != s.view.lineage.order:
+    if s.order.binds and theirs.lineage.order != s.view.lineage.order:
         return theirs.lineage.order > s.view.lineage.order
     farther = _farther(s, step)
     return farther > 0 if farther else theirs.lineage.beats(s.view.lineage)
@@ -60,6 +60,6 @@ def behind(s: Situation, theirs: View, step: int) -> bool:
     """It is so far behind that nobody with weights yields to it, even without a quorum. A standby may go with any
     lineage that has a past with its own, since what it has from there is of use in both."""
     assert s.view is not None
-    if theirs.lineage.order != s.view.lineage.order:
+    if s.order.binds and theirs.lineage.order != s.view.lineage.order:
         return theirs.lineage.order < s.view.lineage.order
     return _farther(s, step) < 0 and (s.member or theirs.lineage.origin != s.view.lineage.origin)

@@ -78,6 +78,11 @@ class Proofs:
         known = [each for views in self._lineages.values() for each in views.values()]
         return any(not signers.isdisjoint(each.view.members()) and self._is_proved(each) for each in known)
 
+    def by_most(self, signers: frozenset[Peer], mine: View) -> bool:
+        """Are they more than half of the voters of our view, or of one that our lineage comes out of?"""
+        known = (each.view for views in self._lineages.values() for each in views.values())
+        return most(signers, mine) or any(most(signers, view) for view in known if descends(mine, view))
+
     def _is_proved(self, known: Known) -> bool:
         """A proved view names the one before it by its digest, and a fork the one that it comes out of by its own
         name."""
@@ -91,6 +96,12 @@ class Proofs:
         return any(
             later.proof is not None and descends(later.view, view) for views in others for later in views.values()
         )
+
+
+def most(signers: frozenset[Peer], view: View) -> bool:
+    """They are more than half of the view's voters, in whatever life of theirs."""
+    voters, signed = {voter.id for voter in view.voters}, {peer.id for peer in signers}
+    return 2 * len(voters & signed) > len(voters)
 
 
 def follows(trusted: View, later: Known) -> bool:

@@ -6,15 +6,18 @@ order, and the signatures show it to whoever was not there. It goes along with c
 follows an order is the same whoever gave it.
 
 Who believes it? Whoever goes by a view in which more than half of the voters have signed it. All others believe it
-together with a lineage that follows it, where they may yield to that one, and for as long as they go by it.
+together with a lineage that follows it, where they yield to that one, and for as long as they go by it. It is a reason
+to yield only where most of their own voters have signed it: else whoever was alone for a while, and ordered itself to
+roll back, would undo the work of all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from ftnode.protocol.situation import OrderChanged, Outcome, Situation
+from ftnode.protocol.views.proofs import Proofs, most
 from ftnode.protocol.words.effects import KeepOrder
 from ftnode.protocol.words.messages import NO_STEP, Certificate, MembersOrder, Signed, UndoVote
 from ftnode.protocol.words.types import NO_ORDER, Peer, RollbackOrder
@@ -28,6 +31,12 @@ SAID_LEASES: Final = 3
 def counts(order: MembersOrder) -> bool:
     """More than half of the voters of its own view have signed it."""
     return 2 * len(order.signers() & {*order.view.voters}) > len(order.view.voters)
+
+
+def next_number(newest: RollbackOrder) -> int:
+    """Of an order of members. Theirs are odd and the author's even, so that two orders that are given at the same
+    moment are not taken for one."""
+    return newest.number + 1 | 1
 
 
 class UndoingVotes:
@@ -65,7 +74,7 @@ class UndoingVotes:
             return {}
         fresh = s.now - SAID_LEASES * s.settings.lease_seconds
         wanted = {peer: vote.step for peer, (vote, at) in self._votes.items()
-                  if at >= fresh and vote.number == s.order.number + 1}  # fmt: skip
+                  if at >= fresh and vote.number == next_number(s.order)}  # fmt: skip
         if self._wish is not None:
             wanted[s.me] = self._wish[0]
         voters = {*s.view.voters}
@@ -105,9 +114,9 @@ class UndoingVotes:
             out.append(OrderChanged())
         return out
 
-    def beat(self, s: Situation) -> Outcome:
+    def beat(self, s: Situation, proofs: Proofs) -> Outcome:
         """What our owner wants is said again once a lease. A member of a swarm that has followed an order knows that it
-        was one."""
+        was one; and of one that trains on, and has not given it, that it was none here."""
         out = Outcome()
         if self._wish is not None and s.now > self._wish[1]:
             out.note("rollback", f"nobody else wants to roll back to step {self._wish[0]}: no longer votes for it")
@@ -118,6 +127,11 @@ class UndoingVotes:
         if self.order is not None and not self._sure and s.member and s.quorate and _is_followed(s, self.order):
             self._sure = True
             out.append(KeepOrder(self.order))
+        if self.order is not None and s.member and s.quorate and _is_foreign(s, self.order, proofs):
+            out.note("rollback", f"too few voters here want to roll back to step {self.order.step}: no order any more")
+            self.order = None
+            out.append(KeepOrder(None))
+            out.append(OrderChanged())
         return out
 
     def _say(self, s: Situation, step: int) -> Outcome:
@@ -125,7 +139,7 @@ class UndoingVotes:
         if view is None or s.me not in view.voters:
             return out
         self._said_at = s.now
-        vote = UndoVote(view.lineage.id, view.number, view.digest(), s.order.number + 1, step, self._wishes)
+        vote = UndoVote(view.lineage.id, view.number, view.digest(), next_number(s.order), step, self._wishes)
         for peer in sorted(s.members - {s.me}):
             out.send(peer, vote)
         return out
@@ -138,7 +152,7 @@ class UndoingVotes:
                 signed = tuple(
                     Signed(peer, self._votes[peer][0].signature if peer != s.me else "") for peer in sorted(peers)
                 )
-                return self._believe(MembersOrder(view, s.order.number + 1, step, signed), sure=True)
+                return self._believe(MembersOrder(view, next_number(s.order), step, signed), sure=True)
         return Outcome()
 
     # -- orders that others show
@@ -148,13 +162,17 @@ class UndoingVotes:
         order = self._news(s, shown)
         return self._believe(order, sure=True) if order is not None and _signed_by_ours(s, order) else Outcome()
 
-    def followed_by(self, s: Situation, shown: Certificate, akin: Callable[[frozenset[Peer]], bool]) -> RollbackOrder:
-        """The order that the shown lineage follows, which `taken_up` believes; NO_ORDER: nothing speaks for it. `akin`:
-        somebody of these was in a view of ours."""
+    def followed_by(self, s: Situation, shown: Certificate, proofs: Proofs) -> RollbackOrder:
+        """The order that the shown lineage follows, which `taken_up` believes; NO_ORDER: nothing speaks for it. It
+        binds us where most of those have signed it who vote with us, or did before we were cut off from the others."""
         order = self._news(s, shown)
         if order is None or shown.view.lineage.order != order.number:
             return NO_ORDER
-        return _given_by(order) if s.view is None or s.settings.listed or akin(order.signers()) else NO_ORDER
+        if s.view is None:
+            return _given_by(order)
+        if not (s.settings.listed or proofs.akin_to(order.signers())):
+            return NO_ORDER
+        return replace(_given_by(order), binds=proofs.by_most(order.signers(), s.view))
 
     def taken_up(self, shown: Certificate) -> Outcome:
         """We go by its lineage from now on."""
@@ -190,10 +208,14 @@ def _given_by(order: MembersOrder | None) -> RollbackOrder:
 
 def _signed_by_ours(s: Situation, order: MembersOrder) -> bool:
     """By more than half of those who vote in the view that we go by, in whatever life of theirs."""
-    if s.view is None:
+    return s.view is not None and most(order.signers(), s.view)
+
+
+def _is_foreign(s: Situation, order: MembersOrder, proofs: Proofs) -> bool:
+    """It was given in another lineage than ours, which trains, and too few have signed it of those who vote here."""
+    if s.view is None or s.highest_step == 0 or _is_followed(s, order) or proofs.by_most(order.signers(), s.view):
         return False
-    voters, signers = {voter.id for voter in s.view.voters}, {peer.id for peer in order.signers()}
-    return 2 * len(voters & signers) > len(voters)
+    return order.view.lineage.id != s.view.lineage.id and len(s.view.voters) >= len(order.signers())
 
 
 def _is_followed(s: Situation, order: MembersOrder) -> bool:

@@ -37,8 +37,9 @@ from ftnode.protocol.words.view import View
 
 NUMBER_MAX: Final = 2**48
 BALLOTS_MAX: Final = 2**32
-ORDERS_MAX: Final = 2**31 - 2
-"""Number of an order of members: a manifest's revision can be higher, so that its author has the last word."""
+ORDERS_MAX: Final = 2**31 - 3
+"""Number of an order of members, which is odd: a manifest's revision can be higher, so that its author has the last
+word."""
 LOSS_MAX: Final = 1e30
 READY_LOSS_MAX: Final = 1e24
 READY_TOKENS_MAX: Final = 2**30
@@ -203,15 +204,19 @@ def sensible_order(order: ms.MembersOrder, settings: Settings) -> bool:
     """An order of members that every part of the core can work with."""
     return (
         well_formed(order.view, settings)
-        and 0 < order.number <= ORDERS_MAX
+        and _order_number(order.number)
         and 0 <= order.step <= settings.steps
         and _signatures(order.signed)
         and order.signers() <= set(order.view.voters)
     )
 
 
+def _order_number(number: int) -> bool:
+    return 0 < number <= ORDERS_MAX and number % 2 == 1
+
+
 def _undo_vote(vote: ms.UndoVote, settings: Settings) -> bool:
-    known = ms.NO_STEP <= vote.step <= settings.steps and 0 < vote.number <= ORDERS_MAX and _number(vote.serial)
+    known = ms.NO_STEP <= vote.step <= settings.steps and _order_number(vote.number) and _number(vote.serial)
     return known and len(vote.digest) <= DIGEST_MAX and len(vote.signature) <= SIGNATURE_MAX
 
 

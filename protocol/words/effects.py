@@ -429,9 +429,9 @@ class KeepConvicted:
 
 @dataclass(frozen=True, slots=True)
 class KeepOrder:
-    """Keep this order of members on the disk. The next life is told of it (OrderKept)."""
+    """Keep this order of members on the disk, or, None, none any more. The next life is told of it (OrderKept)."""
 
-    order: MembersOrder
+    order: MembersOrder | None
 
 
 @dataclass(frozen=True, slots=True)

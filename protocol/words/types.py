@@ -181,6 +181,8 @@ class RollbackOrder:
     number: int = 0
     step: int = 0
     members: bool = False
+    binds: bool = True
+    """Whoever has not followed it loses to whoever has. False: too few have signed it of those whom we know."""
 
     @property
     def rank(self) -> tuple[int, bool]:

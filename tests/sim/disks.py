@@ -113,8 +113,11 @@ class Disks:
         if host.alive:
             self.convicted[host.peer.id] = newest_of((*self.convicted.get(host.peer.id, ()), case))
 
-    def keep_order(self, host: Host, order: MembersOrder) -> None:
+    def keep_order(self, host: Host, order: MembersOrder | None) -> None:
         """At once."""
+        if order is None:
+            self.orders.pop(host.peer.id, None)
+            return
         self.orders[host.peer.id] = self.world.seals.sealed_order(host.peer, order)
 
     def tells(self, peer_id: str) -> bool:

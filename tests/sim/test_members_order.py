@@ -12,9 +12,12 @@ import pytest
 from ftnode.protocol.leader.undoing import Undoing
 from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.views import undoing_votes
-from ftnode.protocol.views.undoing_votes import UndoingVotes
+from ftnode.protocol.views.following import Following
+from ftnode.protocol.views.proofs import Proofs
+from ftnode.protocol.views.succession import fork
+from ftnode.protocol.views.undoing_votes import UndoingVotes, next_number
 from ftnode.protocol.words.events import Ordered, Received, WantsUndo
-from ftnode.protocol.words.messages import NO_STEP, MembersOrder, Signed, UndoVote
+from ftnode.protocol.words.messages import NO_STEP, Certificate, MembersOrder, Signed, UndoVote, founding_proof
 from ftnode.protocol.words.types import Peer, RollbackOrder
 from tests.sim.checks import Violation
 from tests.sim.disks import Disks
@@ -84,17 +87,76 @@ def comes_back(seed: int) -> None:
 
 
 def split(seed: int) -> None:
-    """Half of the swarm was cut off, and has gone on by itself, farther than the others. Its voters never signed."""
+    """Half of the swarm was cut off, and has gone on by itself, farther than the others. Its voters never signed: what
+    the other half ordered, which is too few of all, binds them no more than before the split."""
     swarm = spoilt(seed, settings=replace(SETTINGS, replicas=2), peers=8)
     world = swarm.world
     far, links = halves(swarm)
     world.network.block(links)
     world.run(world.now + 15.0)  # each half knows its own voters
     want(swarm, [host.peer for host in world.live() if host.peer.id not in far])
-    world.at(world.now + 25.0, world.network.heal, (links,))
-    world.run(world.now + 24.0)
-    assert {world.by_id[name].participant.order.number for name in far} == {0}
-    ends_at_the_order(swarm, founded=2)
+    world.run(world.now + 25.0)
+    assert {host.peer.id: host.participant.order.number for host in world.live()} == {
+        host.peer.id: int(host.peer.id not in far) for host in world.live()
+    }
+    farthest = max(world.by_id[name].participant.situation.highest_step for name in far)
+    world.network.heal(links)
+    is_one(swarm)
+    assert numbers(swarm) == {0} and not world.disks.orders and world.ledger.top_commit() > farthest
+
+
+def is_one(swarm: Swarm) -> None:
+    """All go by one lineage, which trains."""
+    world = swarm.world
+    world.run(world.now + 40.0)
+    assert len({host.view.lineage.id if host.view else "" for host in world.live()}) == 1
+    swarm.goes_on()
+
+
+def alone(seed: int) -> None:
+    """A member was cut off, went on by itself, and its owner wanted to roll back. It comes home, and leads later."""
+    swarm = spoilt(seed, settings=replace(SETTINGS, replicas=2), peers=8)
+    world, one = swarm.world, voters(swarm)[0]
+    others = [host.peer.id for host in world.live() if host.peer != one]
+    links = {pair for other in others for pair in ((one.id, other), (other, one.id))}
+    world.network.block(links)
+    world.run(world.now + 20.0)
+    want(swarm, [one])
+    world.run(world.now + 1.0)
+    assert numbers(swarm) == {0, 1}
+    world.network.heal(links)
+    world.run(world.now + 15.0)
+    assert numbers(swarm) == {0} and not world.disks.orders
+    swarm.goes_on()
+
+
+def comes_later(seed: int) -> None:
+    """Somebody stands by, and somebody else comes when all is over."""
+    swarm = spoilt(seed, peers=5)
+    want(swarm, voters(swarm)[:3])
+    swarm.until(BACK_AT + 2, 60.0)
+    swarm.world.start("later", 1, True)
+    ends_at_the_order(swarm)
+    assert numbers(swarm) == {ORDER.number}
+
+
+def the_author_orders_too(seed: int, before: bool) -> None:
+    """At the same moment, when neither knows of the other. It is told to one member alone."""
+    swarm = spoilt(seed)
+    world, (first, *others) = swarm.world, voters(swarm)
+    told = Ordered(RollbackOrder(2, 11))
+    if before:
+        world.deliver(world.by_id[first.id], told)
+    want(swarm, others)
+    world.run(world.now + 0.05)
+    world.deliver(world.by_id[first.id], told)
+    is_one(swarm)
+    for host in world.live():  # the manifest goes round
+        world.deliver(host, told)
+    is_one(swarm)
+    view = best_view(world)
+    assert view is not None and view.lineage.order == 2
+    assert view.lineage.start is not None and view.lineage.start.step == 8
 
 
 def starts_again(seed: int) -> None:
@@ -132,8 +194,19 @@ def test_who_comes_back_with_the_undone_lineage_gives_it_up(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_half_that_did_not_vote_follows_the_other_half(seed: int) -> None:
+def test_half_of_a_split_swarm_binds_the_other_half_no_more_than_before(seed: int) -> None:
     split(seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_who_was_alone_brings_no_order_home(seed: int) -> None:
+    alone(seed)
+
+
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_orders_of_the_author_and_of_members_at_one_moment_split_nobody(seed: int, before: bool) -> None:
+    the_author_orders_too(seed, before)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -181,12 +254,7 @@ def test_who_is_gone_does_not_vote_any_more() -> None:
 
 
 def test_who_stands_by_follows_and_who_comes_later_too() -> None:
-    swarm = spoilt(1, peers=5)
-    want(swarm, voters(swarm)[:3])
-    swarm.until(BACK_AT + 2, 60.0)
-    swarm.world.start("later", 1, True)
-    ends_at_the_order(swarm)
-    assert numbers(swarm) == {ORDER.number}
+    comes_later(1)
 
 
 def test_a_leader_that_takes_no_notice_cannot_hide_it() -> None:
@@ -221,11 +289,12 @@ def test_a_second_order_of_members_goes_further_back() -> None:
     want(swarm, voters(swarm)[:3], 15)
     swarm.until(OVER)
     view = best_view(swarm.world)
-    assert view is not None and (view.lineage.order, view.lineage.start and view.lineage.start.step) == (2, 8)
+    assert view is not None and (view.lineage.order, view.lineage.start and view.lineage.start.step) == (3, 8)
 
 
 def forged(seed: int) -> None:
-    """One member shows an order with the names of the others, and one that only it has signed."""
+    """One member shows an order with the names of the others, one that only it has signed, and a lineage of its own
+    that follows such an order."""
     swarm = spoilt(seed)
     world, (liar, *_) = swarm.world, voters(swarm)
     core = world.by_id[liar.id].participant
@@ -234,8 +303,12 @@ def forged(seed: int) -> None:
     names = [MembersOrder(view, 1, WANTED, tuple(Signed(peer, "") for peer in signers))
              for signers in ([liar], sorted(view.voters))]  # fmt: skip
     names.append(MembersOrder(replace(view, voters=(liar,), leader=liar), 1, WANTED, (Signed(liar, ""),)))
-    for order in names:
-        shown = world.seals.sealed(liar, replace(core.certificate(), order=order))
+    alone = fork(view, liar, 1, [liar], "forged")
+    alone = replace(alone, lineage=replace(alone.lineage, order=1))
+    follows = Certificate(alone, True, (), SPOILT_AT, founding_proof(liar))
+    shows = [replace(core.certificate(), order=order) for order in names]
+    shows.append(replace(follows, order=MembersOrder(alone, 1, WANTED, (Signed(liar, ""),))))
+    for shown in (world.seals.sealed(liar, each) for each in shows):
         for other in world.live():
             if other.peer != liar and not world.seals.objection(liar, shown):
                 world.deliver(other, Received(liar, shown, None))
@@ -259,7 +332,7 @@ def half_suffices() -> Any:
         for step, peers in self.standing(s).items():
             if 2 * len(peers) >= len(s.view.voters):
                 signed = tuple(Signed(peer, "") for peer in sorted(peers))
-                return self._believe(MembersOrder(s.view, s.order.number + 1, step, signed), sure=True)
+                return self._believe(MembersOrder(s.view, next_number(s.order), step, signed), sure=True)
         return Outcome()
 
     return patched((UndoingVotes, "_settle", settle))
@@ -280,7 +353,7 @@ def nobody_shows_it() -> Any:
 
 
 def only_ones_own_voters_are_believed() -> Any:
-    return patched((UndoingVotes, "followed_by", lambda self, s, shown, akin: RollbackOrder()))
+    return patched((UndoingVotes, "followed_by", lambda self, s, shown, proofs: RollbackOrder()))
 
 
 def nobody_keeps_it() -> Any:
@@ -289,6 +362,19 @@ def nobody_keeps_it() -> Any:
 
 def its_own_view_is_enough() -> Any:
     return patched((undoing_votes, "_signed_by_ours", lambda s, order: True))
+
+
+def few_bind_all() -> Any:
+    """Whoever has followed an order wins, however few of the others have signed it."""
+    return patched((Proofs, "by_most", lambda self, signers, mine: True))
+
+
+def it_binds_for_ever() -> Any:
+    return patched((Following, "_as_bound", lambda self, s, view: s))
+
+
+def it_is_kept_in_any_lineage() -> Any:
+    return patched((undoing_votes, "_is_foreign", lambda s, order, proofs: False))
 
 
 def anybody_votes() -> Any:
@@ -302,8 +388,12 @@ def anybody_votes() -> Any:
     [
         (half_suffices, half_is_too_few),
         (any_step_counts, they_want_other_steps),
-        (nobody_shows_it, split),
-        (only_ones_own_voters_are_believed, split),
+        (nobody_shows_it, comes_later),
+        (only_ones_own_voters_are_believed, comes_later),
+        (few_bind_all, forged),
+        (few_bind_all, split),
+        (it_binds_for_ever, split),
+        (it_is_kept_in_any_lineage, alone),
         (nobody_keeps_it, starts_again),
         (its_own_view_is_enough, forged),
         (anybody_votes, forged),

@@ -163,10 +163,10 @@ def test_an_order_to_roll_back_is_signed_and_each_is_another(key: Identity) -> N
     signed = sign(TEXT.replace("[batch]", "# a comment of mine\n[batch]"), key)
     assert order_of(parse(signed)) == NO_ORDER
     ordered = order_rollback(signed, 70, key)
-    assert order_of(parse(ordered)) == RollbackOrder(1, 70) and "# a comment of mine" in ordered
+    assert order_of(parse(ordered)) == RollbackOrder(2, 70) and "# a comment of mine" in ordered
     assert parse(ordered).run_id == parse(signed).run_id and who_signed(ordered) == key.peer_id
     again = order_rollback(announce(ordered, "sorry", key), 70, key)
-    assert order_of(parse(again)) == RollbackOrder(3, 70) and parse(again).membership.revision == 3
+    assert order_of(parse(again)) == RollbackOrder(4, 70) and parse(again).membership.revision == 4
 
 
 def test_an_order_is_later_than_one_that_members_gave(key: Identity) -> None:
@@ -175,7 +175,7 @@ def test_an_order_is_later_than_one_that_members_gave(key: Identity) -> None:
         assert order_of(parse(ordered)) == RollbackOrder(6, 70) and parse(ordered).membership.revision == 6
         assert who_signed(ordered) == key.peer_id and parse(ordered).run_id == parse(text).run_id
         again = order_rollback(ordered, 60, key, after=5)
-        assert order_of(parse(again)) == RollbackOrder(7, 60)
+        assert order_of(parse(again)) == RollbackOrder(8, 60)
 
 
 def test_nobody_but_the_author_orders_to_roll_back(key: Identity, stranger: Identity) -> None:
@@ -196,4 +196,4 @@ def test_a_run_without_an_author_takes_no_order() -> None:
 def test_a_manifest_of_an_earlier_format_takes_an_order_and_its_run_stays(key: Identity) -> None:
     signed = sign(in_format(TEXT, 7), key)
     ordered = order_rollback(signed, 70, key)
-    assert parse(ordered).run_id == parse(signed).run_id and order_of(parse(ordered)) == RollbackOrder(1, 70)
+    assert parse(ordered).run_id == parse(signed).run_id and order_of(parse(ordered)) == RollbackOrder(2, 70)

@@ -58,6 +58,15 @@ def test_the_newest_is_there_after_another_start(tmp_path: Path) -> None:
     assert all(each.signature for each in found.signed)
 
 
+def test_what_is_no_order_any_more_is_gone(tmp_path: Path) -> None:
+    says: list[str] = []
+    book = OrderBook(tmp_path, RUN, SETTINGS, Seals(ME, KEYS[0].sign), lambda event: None)
+    trio.run(book.keep, None)
+    keep(tmp_path)
+    trio.run(book.keep, None)
+    assert kept(tmp_path, says) == [] and not says
+
+
 def text_of(change: Callable[[list[object]], object]) -> Callable[[str], str]:
     def changed(text: str) -> str:
         (plain,) = json.loads(text)
