@@ -574,6 +574,7 @@ class Participant:
         self.holder.disk.on_order(order)
         self.changed()
         if order.rank > before.rank:
+            self.undoing_votes.on_order()
             text = f"{order.giver} ordered to roll back to step {order.step} or an earlier one"
             self.note("rollback", text, step=str(order.step))
             self.carry_out(self.holder.tell_disk(self.situation))

@@ -29,16 +29,23 @@ class UndoRequests:
         picture, wanted = self._look(), question.get("to")
         if wanted is not None and (not isinstance(wanted, int) or isinstance(wanted, bool) or wanted < 0):
             return {"error": "a step is a whole number, from 0 on"}
-        if picture.view is None or picture.me not in picture.view.voters:
+        if wanted is not None and (picture.view is None or picture.me not in picture.view.voters):
             return {"error": "it has no vote: it holds no stage yet, or is new in the run"}
         if wanted is not None and wanted >= picture.highest_step:
             return {"error": f"the run is at step {picture.highest_step}: nothing after step {wanted} can be undone"}
         before = picture.order
+        if wanted is not None and wanted == before.step and _is_pending(picture):  # another node here made it one
+            return _told(picture, ordered=True)
         self._deliver(WantsUndo(NO_STEP if wanted is None else wanted))
         with trio.move_on_after(SECONDS):
             while self._look().order == before and self._look().wants_undo != wanted:
                 await trio.sleep(LOOK_SECONDS)
         return _told(self._look(), ordered=self._look().order != before)
+
+
+def _is_pending(picture: Picture) -> bool:
+    """The run has not followed the newest order."""
+    return picture.view is not None and picture.view.lineage.order < picture.order.number
 
 
 def _told(picture: Picture, ordered: bool) -> Mapping[str, Any]:

@@ -86,13 +86,20 @@ class UndoingVotes:
     # -- our owner, and others
 
     def wish(self, s: Situation, step: int) -> Outcome:
-        """Our owner wants the run to roll back to that step; NO_STEP: no longer."""
+        """Our owner wants the run to roll back to that step; NO_STEP: no longer. Who wants what is ordered, and not
+        done yet, does not want another order."""
+        if s.to_roll_back and s.order.step == step:
+            return Outcome()
         stands = self._wish is not None
         self._wishes += 1
         self._wish = (step, s.now + WISH_SECONDS) if step != NO_STEP else None
         if self._wish is None:
             return self._say(s, NO_STEP) if stands else Outcome()
         return self._say(s, step).extended(self._settle(s))
+
+    def on_order(self) -> None:
+        """What our owner wanted was about what this order undoes."""
+        self._wish = None
 
     def on_vote(self, s: Situation, sender: Peer, vote: UndoVote) -> Outcome:
         view = s.view
@@ -194,7 +201,7 @@ class UndoingVotes:
 
     def _believe(self, order: MembersOrder, sure: bool) -> Outcome:
         out = Outcome()
-        self.order, self._sure, self._wish = order, sure, None
+        self.order, self._sure = order, sure
         self._votes.clear()
         if sure:
             out.append(KeepOrder(order))

@@ -226,6 +226,24 @@ def test_a_wish_that_is_taken_back_does_not_count() -> None:
     ends_at_the_order(swarm)
 
 
+def test_what_is_wanted_once_more_before_it_is_done_is_no_second_order() -> None:
+    swarm = spoilt(1)
+    want(swarm, voters(swarm)[:3])
+    swarm.world.run(swarm.world.now + 0.05)
+    want(swarm, voters(swarm))
+    ends_at_the_order(swarm)
+    assert [host.participant.undoing_votes.wants() for host in swarm.world.live()] == [None] * 4
+
+
+def test_an_authors_order_ends_what_was_wanted_before() -> None:
+    swarm = spoilt(1)
+    want(swarm, voters(swarm)[:2])
+    for host in swarm.world.live():
+        swarm.world.deliver(host, Ordered(ORDER))
+    ends_at_the_order(swarm)
+    assert [host.participant.undoing_votes.wants() for host in swarm.world.live()] == [None] * 4
+
+
 def test_a_wish_outlives_changes_of_the_view() -> None:
     """Votes are of one view; whoever wants it votes again in the next."""
     swarm = spoilt(2, settings=replace(SETTINGS, replicas=2), peers=8)

@@ -59,6 +59,18 @@ def test_the_last_one_that_is_needed_makes_it_an_order() -> None:
     assert asked(Core(member(), votes=2), 40)["ordered"] is True
 
 
+def test_who_wants_what_is_ordered_already_does_not_want_another_order() -> None:
+    """The second node of a home, where the vote of the first made it an order."""
+    core = Core(member(order=RollbackOrder(1, 40, members=True)))
+    assert asked(core, 40)["ordered"] is True and not core.heard
+    assert asked(core, 30)["ordered"] is False and core.heard == [WantsUndo(30)]
+
+
+def test_a_vote_is_taken_back_also_by_who_has_none_any_more() -> None:
+    core = Core(picture(view=replace(VIEW, voters=(B,)), me=A, history=Past(50), wants_undo=40))
+    assert "error" not in asked(core, None) and core.heard == [WantsUndo(NO_STEP)]
+
+
 @pytest.mark.parametrize(
     ("shown", "to", "why"),
     [
