@@ -125,7 +125,7 @@ def alone(seed: int) -> None:
     world.run(world.now + 1.0)
     assert numbers(swarm) == {0, 1}
     world.network.heal(links)
-    world.run(world.now + 15.0)
+    world.run(world.now + 40.0, lambda: numbers(swarm) == {0})  # a member again
     assert numbers(swarm) == {0} and not world.disks.orders
     swarm.goes_on()
 
