@@ -27,6 +27,11 @@ PLAIN_KINDS: Final = {
     "view": "holders", "void": "alive", "yield": "branch", "back": "branch", "fork": "branch",
 }  # fmt: skip
 """What people read in the place of kinds that are words of the protocol. Programs read the kinds (--json)."""
+STAGES: Final = "stages"
+NUMBERS: Final = frozenset(
+    {"base", "held_seconds", "recoveries", "share", "stage", "step", "steps", "view", "visits"}
+)  # fmt: skip
+"""Fields that are numbers, as STAGES is a list of them. Decisions of the core have them as text."""
 
 
 class Speaking:
@@ -42,13 +47,14 @@ class Speaking:
         if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
             sys.stdout.reconfigure(errors="replace")  # a terminal that knows ASCII alone must not end the node
 
-    def say(self, kind: str, text: str, **fields: str) -> None:
+    def say(self, kind: str, text: str, **fields: str | float) -> None:
         """One line of printable characters, whatever `text` has: words of other programs and of strangers come
-        through here, and must not steer a terminal."""
+        through here, and must not steer a terminal. Programs read `fields`, and numbers in them as numbers."""
         kind, text = clean_reason(kind), clean_reason(" ".join(text.split()))
         log.info("%s: %s", kind, text)
         if self.as_json:
-            line = json.dumps({"time": time.time(), "kind": kind, "text": text, **fields})
+            told = {name: for_programs(name, value) for name, value in fields.items()}
+            line = json.dumps({"time": time.time(), "kind": kind, "text": text, **told})
         else:
             line = f"{time.strftime('%H:%M:%S')}  {PLAIN_KINDS.get(kind, kind):<10} {text}"
         try:
@@ -94,6 +100,15 @@ class Speaking:
         if reason != self.last_trouble:
             self.last_trouble = reason
             self.say("directory", reason)
+
+
+def for_programs(name: str, value: str | float) -> object:
+    """A field as JSON has it; null for a number that is not known."""
+    if isinstance(value, str) and name == STAGES:
+        return [int(stage) for stage in value.split(",") if stage]
+    if isinstance(value, str) and name in NUMBERS:
+        return json.loads(value) if value else None
+    return value
 
 
 def stage_bytes(ready: Mapping[str, Any], live_activations: int) -> int:

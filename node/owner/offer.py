@@ -67,7 +67,7 @@ class Offer:
         return self.stages > 0
 
     @property
-    def lines(self) -> list[tuple[str, dict[str, str]]]:
+    def lines(self) -> list[tuple[str, dict[str, str | float]]]:
         """For people, each with what programs read instead."""
         limit = {
             MEMORY: "; memory limits it",
@@ -80,12 +80,14 @@ class Offer:
         return [
             (
                 f"room for {self.stages} of the run's {self.of} stages{limit}",
-                {"stages": str(self.stages), "of": str(self.of), "limited_by": self.stages_limited_by},
+                {"stages": self.stages, "of": self.of, "limited_by": self.stages_limited_by},
             ),
             (
                 f"a step of one stage takes the device {step} and {line} {sent}: {slower}",
-                {"step_seconds": f"{self.step_seconds:.4g}", "line_seconds": f"{self.line_seconds:.4g}",
-                 "limited_by": self.pace_limited_by},
+                {
+                    "step_seconds": self.step_seconds, "line_seconds": self.line_seconds,
+                    "limited_by": self.pace_limited_by,
+                },
             ),
         ]  # fmt: skip
 

@@ -70,5 +70,5 @@ def test_a_run_whose_activations_do_not_all_fit_is_joined_with_fewer(tmp_path: P
         told = output.read_text()
     lines = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
     (offer, _) = [line for line in lines if line["kind"] == "offer"]
-    assert offer["stages"] == "1"
+    assert offer["stages"] == 1
     assert "computes the others again for their backward passes" in told

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 from contextlib import redirect_stdout
+from pathlib import Path
 
 from ftnode.node.owner.announcements import (
+    NUMBERS,
     PLAIN_KINDS,
+    STAGES,
     Speaking,
     activations_at_once,
     capacity_of,
@@ -16,6 +20,7 @@ from ftnode.node.owner.announcements import (
     live_here,
     room_on,
 )
+from ftnode.node.watch.own_work import OwnWork
 from ftnode.protocol.words.effects import Note
 
 EVIL = "\x1b[2J\x1b]0;owned\x07refused\r\n\x9bforged \u202eline"
@@ -64,6 +69,37 @@ def test_a_stage_that_is_learnt_is_told_of_once_until_the_holders_are_others() -
 def test_json_is_one_object_a_line() -> None:
     (line,) = said(True, Note("refused", EVIL, (("peer", EVIL),)))
     assert "\x1b" not in line and json.loads(line)["peer"] == EVIL
+
+
+def test_numbers_are_numbers_in_json() -> None:
+    work = OwnWork(visits=12, steps=3, held_seconds=8.4, stages={0, 2}, share=0.25)
+    fields = (("peer", "123"), ("stages", "1, 2"), ("step", "7"), ("base", "-1"))
+    terminal = io.StringIO()
+    with redirect_stdout(terminal):
+        speaking = Speaking(True)
+        speaking.note(Note("lost", "two stages", fields))
+        speaking.note(Note("lost", "no stage", (("stages", ""),)))
+        speaking.say("offer", "room for 2 of 3", stages=2, of=3, step_seconds=0.125, limited_by="memory")
+        speaking.say("summary", "some work", **work.fields())
+        speaking.say("summary", "no work", **OwnWork().fields())
+    lost, nothing, offer, some, none = map(json.loads, terminal.getvalue().splitlines())
+    assert (lost["peer"], lost["stages"], lost["step"], lost["base"]) == ("123", [1, 2], 7, -1)
+    assert nothing["stages"] == []
+    assert (offer["stages"], offer["of"], offer["step_seconds"]) == (2, 3, 0.125)
+    assert (some["visits"], some["steps"], some["held_seconds"], some["stages"]) == (12, 3, 8, [0, 2])
+    assert (some["share"], some["recoveries"], none["share"]) == (0.25, 0, None)
+
+
+def test_every_number_that_the_core_tells_is_known_as_one() -> None:
+    told = {
+        word.arg
+        for path in (Path(__file__).parents[3] / "protocol").rglob("*.py")
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "note"
+        for word in call.keywords
+        if isinstance(word.value, ast.Call) and isinstance(word.value.func, ast.Name) and word.value.func.id == "str"
+    }
+    assert "step" in told and told <= {*NUMBERS, STAGES}
 
 
 def test_copies_of_others_stages_count_when_stages_are_claimed() -> None:
