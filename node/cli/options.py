@@ -80,9 +80,14 @@ class FiniteRange(click.FloatRange):
         return range_text(self)
 
 
+def number_text(number: float) -> str:
+    """`0.5`, `20` and, with all its digits, `10000000`: nobody types 1e+07."""
+    return str(int(number)) if number == int(number) else f"{number:.10g}"
+
+
 def range_text(kind: click.IntRange | click.FloatRange) -> str:
     """`1 to 64`, `0 or more`, `more than 0`."""
-    low, high = (None if number is None else f"{number:.10g}" for number in (kind.min, kind.max))
+    low, high = (None if number is None else number_text(number) for number in (kind.min, kind.max))
     if high is None:
         return f"more than {low}" if kind.min_open else f"{low} or more"
     return f"more than {low}, up to {high}" if kind.min_open else f"{low} to {high}"

@@ -17,6 +17,7 @@ import click
 from ftnode.node.cli.config_file import variable
 from ftnode.node.cli.lazy_group import LazyGroup
 from ftnode.node.cli.main import cli
+from ftnode.node.cli.options import number_text, range_text
 
 HEAD = "| option | values | default | variable | |"
 INDEX = "| command | |"
@@ -100,19 +101,10 @@ def values(option: click.Option) -> str:
     if isinstance(kind, click.Choice):
         said.append(" or ".join(f"`{choice}`" for choice in kind.choices))
     elif isinstance(kind, click.types._NumberRangeBase):
-        said.append(_range(kind))
+        said.append("" if kind.min is None else range_text(kind))
     elif isinstance(kind, click.Tuple):
         said.append("two numbers")
     return ", ".join(filter(None, [*said, "repeats" if option.multiple else ""]))
-
-
-def _range(kind: click.types._NumberRangeBase) -> str:
-    low, high = (None if number is None else f"{number:g}" for number in (kind.min, kind.max))
-    if low is None:
-        return ""
-    if high is None:
-        return f"more than {low}" if kind.min_open else f"{low} or more"
-    return f"more than {low}, up to {high}" if kind.min_open else f"{low} to {high}"
 
 
 def default(option: click.Option) -> str:
@@ -124,7 +116,8 @@ def default(option: click.Option) -> str:
     if option.is_flag or not isinstance(found, str | int | float | tuple):
         return ""
     shown = found if isinstance(found, tuple) else (found,)
-    return f"`{' '.join(f'{value:g}' if isinstance(value, float) else str(value) for value in shown)}`" if shown else ""
+    texts = [number_text(value) if isinstance(value, float) else str(value) for value in shown]
+    return f"`{' '.join(texts)}`" if shown else ""
 
 
 # -- the page

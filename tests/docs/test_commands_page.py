@@ -100,6 +100,10 @@ def test_a_page_that_lags_behind_is_found(page: str) -> None:
         assert commands_page.rewritten(wrong) == page or "identity" in wrong
 
 
+def test_numbers_have_all_their_digits(page: str) -> None:
+    assert not re.findall(r"\de[+]\d", page)
+
+
 def test_a_new_option_gets_the_words_of_its_help() -> None:
     @click.command()
     @click.option("--often", type=click.IntRange(1, 9), default=3, help="How often.")

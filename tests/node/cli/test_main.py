@@ -169,6 +169,8 @@ def test_help_says_ranges_as_a_person_does(ftnode: Callable[..., Seen]) -> None:
     assert "--threads N Processor cores" in shown and "[1 to 1024]" in shown, shown
     assert "--timeout SECONDS Seconds to look for a peer" in shown and "[default: 60.0; more than 0]" in shown, shown
     assert "RANGE" not in shown and "<=" not in shown
+    shown = " ".join(ftnode("run", "init", "--help").out.split())
+    assert "[1 to 10000000]" in shown and "[0 to 9223372036854775807]" in shown, shown
 
 
 @pytest.mark.parametrize(
