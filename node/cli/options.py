@@ -6,6 +6,7 @@ import errno
 import math
 import os
 import re
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -218,10 +219,13 @@ def readable_data(option: str | None) -> Path | None:
         return None
     path = whole_path(option)
     try:
-        if path.is_dir():
+        kind = path.stat().st_mode
+        if stat.S_ISDIR(kind):
             next(path.iterdir(), None)
-        else:
+        elif stat.S_ISREG(kind):
             path.open("rb").close()
+        else:  # to open a pipe would wait for whoever writes
+            raise OSError(errno.EINVAL, "it is a device, a pipe or a socket")
     except OSError as error:
         raise UserError(
             f"cannot read the data {path}: {error.strerror}; pass a text file or a folder of them", 66

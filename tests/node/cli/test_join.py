@@ -258,6 +258,7 @@ def test_a_port_in_use(
         (["--announce", "/dns4/a..b/tcp/31337"], 69, "a..b leads nowhere"),
         (["--announce", "/ip4/192.0.2.9/tcp/31337", "--listen", "none"], 64, "--announce needs a --listen"),
         (["--data", "/nowhere/text"], 66, "cannot read the data /nowhere/text"),
+        (["--data", "/dev/null"], 66, "cannot read the data /dev/null: it is a device, a pipe or a socket; pass a"),
         (["--device", "gpu"], 64, "use auto, cpu, cuda or cuda:N"),
         (["--device", "cuda:1,cuda:1"], 64, "names a card twice"),
         (["--threads", "0"], 64, "--threads"),
@@ -272,6 +273,14 @@ def test_options_that_cannot_be(
     home = tmp_path / "home"
     assert ftnode("join", manifest_file, "--peer", peer, "--home", home, *options).refused(code, says)
     assert daemon == []
+
+
+def test_a_pipe_that_nobody_writes_to_is_not_waited_for(
+    manifest_file: Path, tmp_path: Path, daemon: list[JoinConfig], ftnode: Callable[..., Seen]
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    seen = ftnode("join", manifest_file, "--home", tmp_path / "home", "--data", tmp_path / "pipe")
+    assert seen.refused(66, "it is a device, a pipe or a socket", "pass a text file or a folder") and not daemon
 
 
 def test_who_joins_without_a_manifest_hears_where_others_get_it(
