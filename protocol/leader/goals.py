@@ -1,7 +1,8 @@
 """A layout that the leader goes to, change by change, where no single change is worth it (protocol/planning/goal.py).
 
 It is the leader's, and goes with it. It is given up when somebody is lost who is concerned, when somebody new comes, or
-when the next change is not worth it any more. With the same peers the search is asked again after twice as long.
+when the next change is not worth it any more. With the same peers the search is asked again after twice as long each
+time; when somebody new has come, or a member is lost, at once.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from math import inf
 
-from ftnode.protocol.leader.leader_memory import DOUBLINGS_MAX, LeaderMemory
+from ftnode.protocol.leader.leader_memory import DOUBLINGS_MAX, LeaderMemory, Searched
 from ftnode.protocol.leader.outlook import Outlook, name_of
 from ftnode.protocol.leader.replica_moves import expected_steps
 from ftnode.protocol.planning.changes import Choice
@@ -35,12 +36,13 @@ def going_to(memory: LeaderMemory, expected: Iterable[Iterable[Peer]], idle: Ite
 
 def set_goal(s: Situation, out: Outcome, memory: LeaderMemory, outlook: Outlook, limits: Limits) -> None:
     """Where one is worth it."""
-    names = frozenset(map(name_of, (*s.members, *s.presences)))
-    before, count, since = memory.searched
-    count = count if names <= before else 0
-    if count and s.now - since < s.settings.move_seconds * (1 << min(count, DOUBLINGS_MAX)):
+    members = frozenset(map(name_of, s.members))
+    names = members | {*map(name_of, s.presences)}
+    last = memory.searched
+    count = last.count if last is not None and last.same(names) else 0
+    if last is not None and count and s.now < last.at + s.settings.move_seconds * (1 << min(count, DOUBLINGS_MAX)):
         return
-    memory.searched = names, count + 1, s.now
+    memory.searched = Searched(names, members, count + 1, s.now)
     usual = memory.step.mean if memory.step is not None else None
     goal = find_goal(outlook.changes, expected_steps(s, memory), limits, s.settings.checks > 0, usual or inf)
     if goal is None:

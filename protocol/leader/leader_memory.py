@@ -57,6 +57,22 @@ class Learner:
     """How long they did, all together."""
 
 
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """A goal was looked for `at` some time, for the `count`-th time with the same peers. `names`: who was there;
+    `members`: who of them worked."""
+
+    names: frozenset[str]
+    members: frozenset[str]
+    count: int
+    at: float
+
+    def same(self, names: frozenset[str]) -> bool:
+        """Nobody else is there, and nobody is lost who worked. Who only stood by may come and go: where it changed
+        nothing to have it, to lose it changes nothing either."""
+        return self.members <= names <= self.names
+
+
 @dataclass(slots=True)
 class LeaderMemory:
     """Of all the views that this peer led."""
@@ -137,8 +153,8 @@ class LeaderMemory:
     """Seconds of members for a microbatch at a block stage, also of those who are none any more."""
     goal: Goal | None = None
     """Where the swarm goes, change by change."""
-    searched: tuple[frozenset[str], int, float] = (frozenset(), 0, 0.0)
-    """Who was there when a goal was last looked for, how often one was with them, and when."""
+    searched: Searched | None = None
+    """When a goal was last looked for."""
     lines: dict[Peer, Line] = field(default_factory=dict)
     """Those of members that were full, also of those who are none any more."""
     plan: str = ""

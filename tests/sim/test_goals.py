@@ -3,9 +3,12 @@ and whoever leads in the end, it gets there."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ftnode.protocol.leader import goals
+from ftnode.protocol.leader.leader_memory import Searched
 from ftnode.protocol.planning.changes import Changes
 from tests.sim.targets import best_view
 from tests.sim.test_unequal import DEVICES
@@ -40,8 +43,28 @@ def test_who_leads_after_a_leader_that_had_a_goal_has_its_own() -> None:
     assert view is not None and len(view.members()) > 1
     leads = world.by_id[view.leader.id]
     goal = leads.participant.leader.memory if leads.participant.leader is not None else None
-    assert goal is not None and (goal.goal is not None or goal.searched[1])
+    assert goal is not None and (goal.goal is not None or goal.searched)
     step = world.ledger.top_commit()
     world.kill(leads, "kill", silently=False)
     world.run(world.now + 500.0)
     assert world.ledger.top_commit() > step + 20 and over_best(world) < NEAR
+
+
+@pytest.mark.parametrize("planted", [False, True], ids=["as it is", "who is lost does not count"])
+def test_when_a_member_is_lost_it_goes_to_what_is_best_without_it(
+    planted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in a swarm that has been at rest for hours, whose leader has looked in vain again and again."""
+    if planted:
+        monkeypatch.setattr(Searched, "same", lambda self, names: names <= self.names)
+    world = grown(0, DEVICES)
+    world.run(world.now + 400.0)
+    view = best_view(world)
+    assert view is not None
+    leads = world.by_id[view.leader.id].participant.leader
+    assert leads is not None and leads.memory.searched is not None and over_best(world) < NEAR
+    leads.memory.searched = replace(leads.memory.searched, count=6, at=world.now)
+    others = [host for host in world.live() if host.peer in view.members() and host.peer != view.leader]
+    world.kill(min(others, key=lambda host: host.forward_seconds), "kill", silently=False)
+    world.run(world.now + 400.0)
+    assert (over_best(world) < NEAR) is not planted

@@ -114,3 +114,25 @@ def test_with_the_same_peers_it_is_looked_for_again_after_twice_as_long(monkeypa
     looked.clear()
     watch(standby(D) | standby(E), 2 * moves)
     assert len(looked) == 1, "somebody has come, so that it is looked for at once"
+    watch(standby(D) | standby(E), 14 * moves)
+    looked.clear()
+    while now < NOW + 40 * moves:
+        watch(standby(D), 2 * BEAT)
+        watch(standby(D) | standby(E), 5 * BEAT)
+    assert looked == [], "who only stands by comes and goes"
+
+
+@pytest.mark.usefixtures("no_single_change")
+def test_when_a_member_is_lost_it_is_looked_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Something else is best without it, however often it was looked for with it. A new view has a new role, and the
+    same memory."""
+    looked: list[float] = []
+    monkeypatch.setattr(goals, "find_goal", lambda *given: looked.append(now))
+    memory, now, moves = LeaderMemory(), NOW, SETTINGS.move_seconds
+    for view, seconds in ((view_of((A,), (B, C), (B,)), 40 * moves), (view_of((A,), (B,), (B,)), 2 * moves)):
+        role, until = learning(view, memory=memory), now + seconds
+        role.moves.since = now
+        while now < until:
+            now += BEAT
+            role.beat(at(now, standby(D), view))
+    assert [round((one - NOW) / moves) for one in looked] == [1, 3, 7, 15, 31, 41]
