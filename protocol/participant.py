@@ -192,6 +192,7 @@ class Participant:
                 self.peers.contacts, self.peers.presences, self.reports, self.liveness, self.holder, self.balloting,
                 self.departure.leaving, self.departure.pauses, self.following.quorate_at, self.chronicle, self.leader,
                 self.here, self.peers.crowds, self.order, self.memory.convicted,
+                self.following.leader_doubted,
             )  # fmt: skip
         return self._situation
 
@@ -651,7 +652,13 @@ class Participant:
 
     def _tell_leader(self, sender: Peer, message: ms.ToLeader) -> None:
         s, leader = self.situation, self.leader
-        if leader is None or not s.of_view(message.lineage, message.view):
+        if not s.of_view(message.lineage, message.view):
+            return
+        if leader is None:
+            if isinstance(message, ms.Poisoned) and not s.leader_doubted:
+                self.following.on_accused_leader(s, sender, message, self.holder.copies.named)
+                self.changed()
+                self.carry_out(self.following.beat(self.situation, self.balloting))
             return
         match message:
             case ms.Ready():

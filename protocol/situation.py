@@ -221,6 +221,8 @@ class Situation(NamedTuple):
     """The newest order to roll back, by the author or by members."""
     convicted: Mapping[str, Convicted] = MappingProxyType({})
     """PeerId → the signed words for that it lied (rule 51)."""
+    leader_doubted: bool = False
+    """Who keeps a copy of a stage that the leader holds alone says that it does something else there (rule 53)."""
 
     @property
     def to_roll_back(self) -> bool:
@@ -273,6 +275,11 @@ class Situation(NamedTuple):
             return True
         useless = self.now - max(self.quorate_at, self.liveness.grace) > 2 * self.settings.lease_seconds
         return useless or self.liveness.silent(self.view.leader, self.now) or self.leader_idle
+
+    @property
+    def another_leads(self) -> bool:
+        """We would have another leader."""
+        return self.leader_silent or self.leader_doubted
 
     @property
     def leader_lied(self) -> bool:

@@ -15,7 +15,8 @@ MICROBATCHES: Final = 8
 class Layout:
     """The head and `blocks` stages, each with so many `holders` at most. `hold`: stages of each volunteer at most.
     `spare`: who stands by. `sole`: the liar is a stage's only holder. `shadow_every`: steps between two shadows of each
-    stage, with another volunteer; 0: nobody keeps any."""
+    stage, with another volunteer; 0: nobody keeps any. `leads`: the liar comes first, so that it holds the head, and
+    leads."""
 
     blocks: int = 1
     holders: int = 3
@@ -23,6 +24,7 @@ class Layout:
     spare: int = 0
     sole: bool = False
     shadow_every: int = 0
+    leads: bool = False
 
     @property
     def volunteers(self) -> int:
@@ -39,6 +41,8 @@ GROUPS: Final = Layout()
 ONE_EACH: Final = Layout(blocks=2, holders=1, sole=True, shadow_every=10)
 """The liar holds its stage alone, and nobody else may: another volunteer keeps a shadow of it. Somebody new comes when
 it has gone."""
+AS_HEAD: Final = replace(ONE_EACH, leads=True)
+"""The same, and what it holds is the head, of which the two others keep copies."""
 WITHOUT_SHADOW: Final = Layout(blocks=2, holders=1, sole=True)
 """The same, and nobody keeps shadows."""
 WITH_STANDBY: Final = Layout(blocks=2, holders=1, spare=1, sole=True)

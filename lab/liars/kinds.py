@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ftnode.lab.liars.ground import (
+    AS_HEAD,
     GROUPS,
     IN_A_ROW,
     ONE_EACH,
@@ -82,10 +83,13 @@ ALONE: Final = ("gradients-times1000", "gradients-turned", "gradients-noise", "g
 """What a stage's only holder does, of which another volunteer keeps a shadow."""
 ALONE_WITH_ROOM: Final = ("gradients-turned", "activations-noise")
 """The same where somebody has room to hold the stage as well."""
+ALONE_AS_HEAD: Final = ("activations-noise", "activations-turned")
+"""What who holds the head alone, and leads, does."""
 UNSEEN: Final = ("gradients-times1000", "gradients-turned", "gradients-noise", "gradients-older", "activations-noise",
                  "activations-largest")  # fmt: skip
 """The same where nobody keeps one."""
 WHERE: Final = {ONE_EACH: ("", ""), WITH_STANDBY: ("-with-standby", ", where somebody stands by"),
+                AS_HEAD: ("-of-the-head", ", which is the head, and it leads"),
                 WITH_ROOM: ("-with-room", ", where a member has room"),
                 WITHOUT_SHADOW: ("-without-shadow", ", of which nobody keeps a shadow")}  # fmt: skip
 
@@ -139,6 +143,7 @@ KINDS: Final = (
     Kind("fifty-identities", "fifty identities join, and work honestly until they have a majority",
          virtual="fifty"),
     *(_alone(told, ONE_EACH) for told in ALONE),
+    *(_alone(told, AS_HEAD) for told in ALONE_AS_HEAD),
     _alone("activations-largest", WITH_STANDBY),
     *(_alone(told, WITH_ROOM) for told in ALONE_WITH_ROOM),
     *(_alone(told, WITHOUT_SHADOW) for told in UNSEEN),

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from ftnode.lab.liars.ground import ONE_EACH, WITHOUT_SHADOW, Ground
+from ftnode.lab.liars.ground import AS_HEAD, ONE_EACH, WITHOUT_SHADOW, Ground
 from ftnode.lab.liars.kinds import BESIDE, OTHERS, Kind
 from ftnode.lab.swarms.swarm import NODE
 from ftnode.lab.swarms.trial import Trial, open_trial
@@ -95,17 +95,24 @@ class _Run:
     def _gather(self) -> None:
         """Everybody holds something."""
         trial = self.trial
+        if self.layout.leads:
+            self._start_liars()
+            trial.wait("the liar to hold the head", lambda story: self.liars[0] in story.holders(HEAD), START_SECONDS)
         for name in self.honest:
             trial.volunteer(name, hold=self.layout.hold)
             if name == "v2" and 2 * self.layout.hold > self.layout.blocks:
                 trial.wait_for_step(2)
-        self._wait_for(self.honest)
-        for name in self.liars:
-            trial.volunteer(name, hold=self.layout.hold, program=self._program())
+        if not self.layout.leads:
+            self._wait_for(self.honest)
+            self._start_liars()
         self._wait_for([*self.honest, *self.liars])
         for number in range(1, self.layout.spare + 1):
             self.honest.append(f"spare{number}")
             trial.volunteer(self.honest[-1], hold=self.layout.hold)
+
+    def _start_liars(self) -> None:
+        for name in self.liars:
+            self.trial.volunteer(name, hold=self.layout.hold, program=self._program())
 
     def _program(self) -> Sequence[str]:
         """Of a liar; where there is no lie to tell, what everybody runs."""
@@ -158,7 +165,7 @@ class _Run:
         while self.trial.story.committed < self._until(moment, lied_from):
             self.trial.story.read()
             time.sleep(0.05)
-            alone = self.layout in (ONE_EACH, WITHOUT_SHADOW)
+            alone = self.layout in (ONE_EACH, AS_HEAD, WITHOUT_SHADOW)
             if alone and "new1" not in self.honest and self._found(moment) is not None:
                 self._renew()
             if self.trial.story.committed > seen:
@@ -208,9 +215,10 @@ class _Run:
         return self.trial.story.peers.get(name, Peer(name, 0))
 
     def _commits(self) -> list[Told]:
-        """Those that honest volunteers tell of: whoever is cut off may go on alone. Where the leader may have been
-        killed a liar may lead, whose core is honest then."""
-        return [told for told in self.trial.story.commits if self.kind.loses_one or told.node not in self.liars]
+        """Those that honest volunteers tell of: whoever is cut off may go on alone. Where a liar leads, or may since
+        the leader was killed, what it tells counts as well: its core is honest."""
+        leads = self.kind.loses_one or self.layout.leads
+        return [told for told in self.trial.story.commits if leads or told.node not in self.liars]
 
     def _seconds(self) -> float:
         return STEP_SECONDS_MAX * self.kind.begins

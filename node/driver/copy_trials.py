@@ -7,7 +7,7 @@ Samples are fetched from the stage's holder (Sample), lie here until both are wa
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -15,6 +15,7 @@ import trio
 
 from ftnode.models.state_sample import parts_of
 from ftnode.node.compute.group import ComputeGroup
+from ftnode.node.compute.state_shape import shape_of
 from ftnode.node.driver.tasks import apart_of, number_in
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.node.ports import ComputeError
@@ -115,14 +116,15 @@ class CopyTrials:
         )  # fmt: skip
         return number_in(answer, "value")
 
-    async def _bring(self, copy: Copy, op: str, **fields: Any) -> None:
-        """To compute, chunk by chunk. Raises as `_compare`."""
+    async def _bring(self, copy: Copy, op: str, lengths: Sequence[int] = (), **fields: Any) -> None:
+        """To compute, chunk by chunk; of each so many bytes, of all chunks all where none are given. Raises as
+        `_compare`."""
         reading = CopyReading(self._arena, copy)
-        for index in range(len(copy.chunks)):
+        for index, length in enumerate(lengths or map(len, copy.chunks)):
             chunk = await reading.chunk(index)
             try:
                 await call_with_slot(
-                    self._compute, op, index=index, slot=self._arena.slot(chunk.handle), length=chunk.length, **fields
+                    self._compute, op, index=index, slot=self._arena.slot(chunk.handle), length=length, **fields
                 )
             finally:
                 self._arena.release(chunk.handle)
@@ -134,7 +136,10 @@ class CopyTrials:
     async def _do_again(self, task: Recount, copy: Copy, slots: dict[str, int | None]) -> tuple[float, str]:
         """How far what the holder passed on is from what its visit gives, or why it gives nothing. Raises ComputeError;
         trio.TooSlowError without a slot."""
-        await self._bring(copy, "copy_chunk", stage=task.stage, encoding=copy.header.encoding)
+        encoding, weights = copy.header.encoding, tuple[int, ...]()
+        if copy.parts == "all":  # the optimiser's moments come behind the weights
+            weights = shape_of(self._compute.config).lengths(task.stage, "weights", encoding)
+        await self._bring(copy, "copy_chunk", weights, stage=task.stage, encoding=encoding)
         answer = await call_in_time(
             self._compute, "recount", stage=task.stage, step=task.step, attempt=list(task.attempt),
             microbatch=task.microbatch, visit=task.visit, of=apart_of(task), copy=to_plain(task.copy),

@@ -629,10 +629,12 @@ class Holder:
         return out.extended(self.copy_trials.go_on(s, self.work, self.copies))
 
     def _say_what_is_refuted(self, s: Situation, out: Outcome) -> None:
-        """Of a stage's only holder, to the leader (rule 53)."""
+        """Of a stage's only holder, to the leader; of the leader, to all others and us, who choose another one (53)."""
         refuted, work = self.copy_trials.refuted, self.work
         if refuted is not None and work is not None and s.view is not None and work.view == s.view:
-            out.send(s.view.leader, work.accuse(refuted.stage, refuted.holder, refuted.reason, refuted.distance))
+            leads = refuted.holder == s.view.leader
+            for peer in sorted(s.members - {refuted.holder}) if leads else [s.view.leader]:
+                out.send(peer, work.accuse(refuted.stage, refuted.holder, refuted.reason, refuted.distance))
 
     def _has_done(self, s: Situation) -> None:
         self.done += 1

@@ -551,6 +551,8 @@ class Leader:
         outside = sender not in group and (keeps or place in self.learners.named())
         if sender not in group and not outside:
             return True  # it keeps or learns the stage no more, and could not tell
+        if keeps and poisoned.giver == s.me:
+            return True  # the others see to it
         return self.cases.accuse(s, out, sender, poisoned, begin, outside)
 
     def on_verdict(self, s: Situation, sender: Peer, verdict: Verdict) -> Outcome:

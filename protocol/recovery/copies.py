@@ -67,6 +67,8 @@ class OwnCopies:
         """As `_pending`: what lies beside the copy of before, until a Begin tells of it."""
         self._put_off: set[int] = set()
         """Stages whose next copy was due, and waits for one more Begin to tell of what is in `_whole`."""
+        self._lenders: dict[tuple[int, Version], Peer] = {}
+        """(stage, version) of what is here or on its way → who lent it."""
         self._told: dict[int, Version] = {}
         """Stage → what a Begin said was lent to us, of what is on its way or whole."""
 
@@ -81,6 +83,11 @@ class OwnCopies:
     def keeps(self, stage: int, version: Version) -> bool:
         """It is here, or on its way."""
         return version == self.held.get(stage) or version in self._coming(stage)
+
+    def lent_by(self, stage: int, version: Version) -> Peer | None:
+        """Who lent us that; None: it is not here, nor on its way. A stage that was lost and made anew has the version
+        that it had, and other weights than a copy of before."""
+        return self._lenders.get((stage, version))
 
     def has(self, stage: int, version: Version) -> bool:
         """It is whole, and here, whether a Begin has told of it or not."""
@@ -124,6 +131,10 @@ class OwnCopies:
         assert s.view is not None
         self._pending[stage] = begin.base, begin.lineage
         lender = s.view.holders[stage][0]
+        kept = {self.held.get(stage), *self._coming(stage)}
+        self._lenders = {
+            (of, version): peer for (of, version), peer in self._lenders.items() if of != stage or version in kept
+        } | {(stage, begin.base): lender}  # fmt: skip
         donor = Donor(stage, lender, s.contacts.get(lender, ()))
         encoding, parts = ("raw", "all") if stage == HEAD else (s.settings.shadow_encoding, "weights")
         return Keep(donor, begin.base, parts, encoding, s.history.known_up_to())
@@ -177,6 +188,7 @@ class OwnCopies:
         self._whole.pop(stage, None)
         self._told.pop(stage, None)
         self._put_off.discard(stage)
+        self._lenders = {of: peer for of, peer in self._lenders.items() if of[0] != stage}
         out.append(DropCopy(stage))
 
 

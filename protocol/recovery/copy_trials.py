@@ -127,12 +127,17 @@ class CopyTrials:
             self.refuted = None
         member = view is not None and s.member and begin.attempt.view == view.number
         tries = member and begin.training and not begin.skip and s.settings.checks
-        if self._trial is not None or view is None or not tries:
+        if view is None or not tries:
             return out
-        for stage in (stage for stage, keeper in begin.keepers if keeper == s.me):
-            of, here = _holder_that_is_seen(view, s.me, stage, s.settings), copies.keeps(stage, begin.base)
+        kept = sorted((stage for stage, keeper in begin.keepers if keeper == s.me), key=lambda stage: stage == HEAD)
+        for stage in kept:  # there are copies of the head more often, so that a trial of it gives way to others
+            if self._trial is not None and (stage == HEAD or self._trial.stage != HEAD):
+                break
+            of, here = _holder_that_is_seen(s, view, stage), copies.keeps(stage, begin.base)
             if of is None or self._drawn.get(stage) == begin.base or not (here or copies.may_fetch(stage)):
                 continue
+            if here and copies.lent_by(stage, begin.base) != of:
+                continue  # of who held the stage before: ours is not what this one has made of others
             doubted = doubts.choose(begin.step, [of], s.chance) is not None
             doubted = doubted or self._hastens(stage, of, begin.step, here)
             if not (here or doubted):
@@ -141,11 +146,15 @@ class CopyTrials:
                 out.append(copies.fetch(s, begin, stage))
             self._drawn[stage] = begin.base
             if doubted or s.chance.random() < _chance(stage, s.settings):
+                self._end(out)
                 lot = Lot(of, 0.0, s.chance.getrandbits(32), (stage,), copy=begin.base)
                 donor = Donor(stage, of, s.contacts.get(of, ()))
                 trace = StepTrace(donor, begin.base, begin.attempt, s.chance.getrandbits(32))
                 self._trial, self.refuted = _Trial(s.me, lot, begin.base, work, s.settings, trace), None
-                out.append(Compute(trace.begin()))
+                if stage == HEAD:
+                    trace.end()  # microbatches train embeddings of other words each, so that a few say nothing of all
+                else:
+                    out.append(Compute(trace.begin()))
                 break
         return out
 
@@ -224,7 +233,7 @@ class CopyTrials:
         assert trial is not None
         for task in trial.check.show(boundary, handle):
             assert isinstance(task, Recount)
-            trial.due.append(replace(task, key=trial.trace.key))
+            trial.due.append(replace(task, key=trial.trace.key if trial.trace.goes_on else -1))
             question = trial.check.asking_whether_given(task)
             out.extend([question] if question is not None else [])
         return out
@@ -334,13 +343,14 @@ def _holds_alone(s: Situation, stage: int, holder: Peer) -> bool:
     return s.view is not None and s.view.holders[stage] == (holder,)
 
 
-def _holder_that_is_seen(view: View, me: Peer, stage: int, settings: Settings) -> Peer | None:
-    """The only holder of a block stage, if it holds none beside: others know what passed (check.shown_of)."""
-    if stage == HEAD or len(view.holders[stage]) != 1:
+def _holder_that_is_seen(s: Situation, view: View, stage: int) -> Peer | None:
+    """The only holder of a stage, if it holds none beside: others know what passed (check.shown_of). The head's visits
+    are done again by who has the text."""
+    if len(view.holders[stage]) != 1 or (stage == HEAD and not s.own.may_head):
         return None
     (holder,) = view.holders[stage]
-    beside = [view.holders[near] for near in stages_beside(view, stage, settings.swap)]
-    seen = holder != me and all(group and holder not in group for group in beside)
+    beside = [view.holders[near] for near in stages_beside(view, stage, s.settings.swap)]
+    seen = holder != s.me and all(group and holder not in group for group in beside)
     return holder if seen else None
 
 

@@ -45,7 +45,7 @@ class Election:
         if sender in view.voters:
             balloting.took_part[sender] = s.now
         if isinstance(message, Prepare):
-            if sender in (s.me, view.leader) or s.leader_silent:
+            if sender in (s.me, view.leader) or s.another_leads:
                 out.extend(balloting.on_prepare(sender, message))
         elif isinstance(message, Propose):
             out.extend(balloting.on_propose(sender, message))

@@ -5,7 +5,7 @@ Rules 11, 14, 16, 37 and the genesis paragraph of docs/explanation/protocol.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ftnode.protocol.chronicle import Chronicle
@@ -32,7 +32,7 @@ from ftnode.protocol.views.proofs import LINEAGES_KEPT, Known, Proofs
 from ftnode.protocol.views.succession import fork, next_view, restart, revive
 from ftnode.protocol.words.effects import AskOrder, PublishView, Search
 from ftnode.protocol.words.events import Directory
-from ftnode.protocol.words.messages import HALTED, Certificate, Heartbeat, Roll, founding_proof
+from ftnode.protocol.words.messages import HALTED, Certificate, Heartbeat, Poisoned, Roll, founding_proof
 from ftnode.protocol.words.types import Peer, names_of
 from ftnode.protocol.words.view import Lineage, View
 
@@ -68,6 +68,8 @@ class Following:
         self._told_at = float("-inf")
         """When the leader of this view last said that it hears a quorum; of a view just taken up it has not."""
         self._leader_silent_at: float | None = None
+        self.leader_doubted = False
+        """By who keeps a copy of what it holds alone."""
         self._alone_since: float | None = None
         self._windows = 0
         self._founded = 0
@@ -118,6 +120,7 @@ class Following:
         self.quorate_at = max(s.now, self.quorate_at)
         self._told_at = float("-inf")
         self._leader_silent_at = self._alone_since = None
+        self.leader_doubted = False
         self.former.on_view(view, before is not None, s.member)
         out.append(ClearTimer("found"))
         last, self._followed = self._followed, view.lineage
@@ -500,8 +503,9 @@ class Following:
         return True
 
     def _take_over(self, s: Situation, view: View, out: Outcome, balloting: Balloting) -> None:
-        """Rule 11: the i-th voter proposes after D (1 + i) of a silent leader, or of one that is idle or has lied."""
-        if not s.leader_silent:
+        """Rule 11: the i-th voter proposes after D (1 + i) of a silent leader, or of one that is idle, has lied, or is
+        doubted. That one stays a holder: the next leader goes by what is said of it."""
+        if not s.another_leads:
             self._leader_silent_at = balloting.asked_since = None
             return
         if s.me not in view.voters or s.own.finished:
@@ -512,8 +516,8 @@ class Following:
             self._leader_silent_at = s.now
         before = [peer for peer in view.voters[: view.voters.index(s.me)] if peer != view.leader]
         rank = sum(not s.liveness.silent(peer, s.now) for peer in before)
-        if s.now - self._leader_silent_at < s.settings.takeover_seconds * (1 + rank):
-            return
+        if s.now - self._leader_silent_at < s.settings.takeover_seconds * (s.leader_silent + rank):
+            return  # all hear of a doubt at once, and nothing is to be waited for
         if balloting.proposing and s.now - balloting.since < s.settings.ballot_seconds * (1 + s.chance.random()):
             out.extend(balloting.resend())
             return
@@ -522,10 +526,25 @@ class Following:
             reason = f"leader {view.leader} has lied, as two words prove that it signed"
         elif s.leader_idle:
             reason = f"leader {view.leader} has let nothing be done for {s.still_seconds:.1f} s"
-        stages = ", ".join(map(str, view.stages_of(view.leader)))
-        out.note("lost", f"{reason}; proposes to go on without it", peer=view.leader.id, stages=stages)
-        successor = next_view(view, s.me, {view.leader}, (), {}, (), reason)
+        if s.leader_silent:
+            stages = ", ".join(map(str, view.stages_of(view.leader)))
+            out.note("lost", f"{reason}; proposes to go on without it", peer=view.leader.id, stages=stages)
+        else:
+            reason = f"leader {view.leader} is doubted by who keeps a copy of what it holds alone"
+            out.note("lead", f"{reason}; proposes to lead", peer=view.leader.id)
+        successor = next_view(view, s.me, {view.leader} if s.leader_silent else (), (), {}, (), reason)
         out.extend(balloting.propose(successor, s.now))
+
+    def on_accused_leader(self, s: Situation, sender: Peer, said: Poisoned, kept: Collection[tuple[int, str]]) -> None:
+        """A member says that our leader does something else at a stage than its visits give. `kept`: (stage, PeerId) of
+        who keeps copies. Nobody else could tell of a stage that the leader holds alone, and a newcomer's word counts
+        for nothing."""
+        view = s.view
+        if view is None or sender not in s.members or not said.distance or said.giver != view.leader:
+            return
+        alone = view.holders[said.stage] == (view.leader,)
+        if alone and (said.stage, sender.id) in kept and sender not in s.new([sender]):
+            self.leader_doubted = True
 
     def _abstaining(self, s: Situation, balloting: Balloting) -> set[Peer]:
         """Those that say nothing in the election for as long as a peer may be silent count as silent. Whoever hears the

@@ -133,6 +133,7 @@ def situation(**changes: Any) -> Situation:
         "hold": 1, "contacts": {}, "presences": {}, "reports": {}, "liveness": heard,
         "own": Held(), "ballots": Vote(), "leaving": "", "pauses": False, "quorate_at": now, "history": Past(),
         "led": None, "here": "", "crowds": NOBODY_KNOWN, "order": NO_ORDER, "convicted": {},
+        "leader_doubted": False,
     }  # fmt: skip
     said |= changes
     said["mine"] = view.stages_of(said["me"]) if view is not None else ()

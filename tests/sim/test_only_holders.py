@@ -369,6 +369,27 @@ def test_without_a_part_of_it_the_liar_stays(bug: tuple[Any, str, Any]) -> None:
     assert not lost(world)
 
 
+class Whoever(Peer):
+    """Everybody's equal."""
+
+    __hash__ = Peer.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_a_copy_of_who_held_the_stage_before_says_nothing_of_who_has_made_it_anew(planted: bool) -> None:
+    """It has the same version, and other weights."""
+    bug = (OwnCopies, "lent_by", lambda self, stage, version: Whoever("", 0))
+    with patched(*([bug] if planted else [])):
+        world, liar = beside(3, 3)
+        trains_otherwise(world, liar)
+        world.run(world.now + 3 * SECONDS, lambda: str(liar.peer) in lost(world))
+        world.run(world.now + SECONDS / 4)
+    assert (lost(world) != [str(liar.peer)]) == planted, lost(world)
+
+
 def test_planted_a_ledger_of_its_own_releases_what_the_attempt_holds() -> None:
     alone = Holds.__init__
     with patched((Holds, "__init__", lambda self, beside=None: alone(self))), pytest.raises(Violation):

@@ -17,6 +17,7 @@ from ftnode.lab.hostile.traitor import WAYS
 from ftnode.lab.liars import cost, liars, swarm
 from ftnode.lab.liars.figures import ROW
 from ftnode.lab.liars.ground import (
+    AS_HEAD,
     GROUPS,
     IN_A_ROW,
     ONE_EACH,
@@ -198,14 +199,14 @@ def test_groups_are_full_and_three_hold_each_stage() -> None:
 
 def test_a_stage_s_only_holder_is_one_of_three_and_where_there_is_room_each_holds_two() -> None:
     only = [kind for kind in KINDS if kind.name.startswith("only-holder-")]
-    assert {kind.layout for kind in only} == {ONE_EACH, WITH_STANDBY, WITH_ROOM, WITHOUT_SHADOW}
+    assert {kind.layout for kind in only} == {ONE_EACH, AS_HEAD, WITH_STANDBY, WITH_ROOM, WITHOUT_SHADOW}
     assert {kind.layout for kind in KINDS if kind not in only} == {GROUPS, IN_A_ROW, TWO_KEEPERS}
     assert (ONE_EACH.volunteers, WITH_ROOM.volunteers) == (3, 3)
     assert (ONE_EACH.holders, WITH_ROOM.holders, WITH_ROOM.hold) == (1, 2, 2)
     assert not Ground(ONE_EACH, Setting(checks=0)).manifest().trust.checks
     assert Ground(ONE_EACH).manifest().recovery.shadow_every == 10
     assert not Ground(WITHOUT_SHADOW).manifest().recovery.shadow_every
-    assert replace(ONE_EACH, shadow_every=0) == WITHOUT_SHADOW
+    assert replace(ONE_EACH, shadow_every=0) == WITHOUT_SHADOW and replace(ONE_EACH, leads=True) == AS_HEAD
 
 
 def test_settings_are_called_by_what_is_not_usual() -> None:

@@ -13,6 +13,7 @@ from ftnode.lab.liars.kinds import NUMBERS
 from ftnode.models.encoded_size import ENCODINGS
 from ftnode.models.number_check import NumberCheck
 from ftnode.node.compute.config import ComputeConfig
+from ftnode.node.compute.state_shape import shape_of
 from ftnode.protocol.manifest.parse import TENSOR_TOLERANCE
 from ftnode.protocol.recovery.copy_trials import COPIES_ROUND
 from ftnode.protocol.words.effects import NOT_DONE
@@ -80,6 +81,49 @@ def test_each_kind_of_wrong_activation_is_far_off(lie: str, boundary: str) -> No
     LIES[lie](told, before)
     codec.encode(told, None, content, NumberCheck(STAGE))
     assert us.call("recount", **common)["value"] > 1.5 * limit(boundary)
+
+
+FIRST: Final = {"visit": 0, "input": None, "gradient": 7, "passed_on": 0, "handed_back": None}
+LAST: Final = {"visit": LAST_VISIT, "input": LAST_VISIT - 1, "gradient": None, "passed_on": None, "handed_back": 10}
+"""Of the head: which slots have what it was given and gave."""
+
+
+def keeper_of_the_head(boundary: str) -> tuple[Direct, dict[str, Any]]:
+    """It has the head's copy, of which the moments come behind the weights, and holds another stage."""
+    him, us = direct(config_of(boundary)), direct(config_of(boundary), range(1, 2))
+    for step in range(1, STEP):
+        train(him, step)
+    header, chunks = exported(him, 0, STEP - 1, "all", "raw", freeze=True)
+    weights = shape_of(config_of(boundary)).lengths(0, "weights", "raw")
+    assert len(weights) <= len(chunks) and sum(weights) < sum(map(len, chunks))
+    for index, length in enumerate(weights):
+        us.arena._map.view(0)[:length] = chunks[index][:length]
+        us.call("copy_chunk", stage=0, index=index, slot=0, length=length, encoding="raw")
+    visits(him, 1, STEP)
+    for slot in range(7 + LAST_VISIT):
+        shown(him, us, slot)
+    return us, {
+        "stage": 0, "step": STEP, "attempt": ATTEMPT, "microbatch": 1, "of": ["him", 1, False],
+        "copy": header["version"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("boundary", TENSOR_TOLERANCE)
+@pytest.mark.parametrize("visit", [FIRST, LAST], ids=["first", "last"])
+def test_an_honest_head_is_believed_and_one_that_lies_is_not(visit: dict[str, Any], boundary: str) -> None:
+    us, common = keeper_of_the_head(boundary)
+    answer = us.call("recount", **common, **visit)
+    assert answer["fault"] == "" and answer["value"] < limit(boundary) / 4, answer
+    us, common = keeper_of_the_head(boundary)
+    tensors = us.backend.tensors  # type: ignore[attr-defined]
+    codec = tensors.activations if visit is FIRST else tensors.gradients
+    gave = visit["passed_on"] if visit is FIRST else visit["handed_back"]
+    content = torch.frombuffer(us.arena._map.view(gave), dtype=torch.uint8)[: codec.bytes]
+    if visit is FIRST:
+        tensors.activations.encode(-codec.decode(content)[0], None, content, NumberCheck(0))
+    else:
+        tensors.encode_gradient(-codec.decode(content), content, STEP, 1, LAST_VISIT, NumberCheck(0))
+    assert us.call("recount", **common, **visit)["value"] > 1.5 * limit(boundary)
 
 
 def test_a_copy_of_other_weights_is_far_off() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -9,6 +11,7 @@ import trio
 import trio.testing
 
 from ftnode.node.compute.group import ComputeGroup
+from ftnode.node.driver import copy_trials
 from ftnode.node.driver.copy_trials import CopyTrials
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.node.ports import ComputeError
@@ -87,6 +90,17 @@ def test_the_copy_goes_to_compute_and_then_the_visit(fetched: bool) -> None:
     told = node.compute.told[-1][1]
     assert (told["stage"], told["step"], told["copy"]) == (STAGE, 5, [4, "c4", [1, 2]])
     assert None not in (told["input"], told["gradient"], told["passed_on"], told["handed_back"])
+
+
+def test_of_the_heads_copy_the_weights_alone_go_to_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its moments come behind them: the second chunk has both."""
+    copies, compute = kept(), FakeCompute()
+    copies.held[STAGE] = replace(copies.held[STAGE], parts="all")
+    lengths = {(STAGE, "weights", "int8"): (8, 1)}
+    monkeypatch.setattr(compute, "config", "ours", raising=False)
+    monkeypatch.setattr(copy_trials, "shape_of", lambda config: SimpleNamespace(lengths=lambda *of: lengths[of]))
+    assert Node(compute, copies).tried().value == 0.25
+    assert [fields.get("length") for op, fields in compute.told if op == "copy_chunk"] == [8, 1]
 
 
 @pytest.mark.parametrize("copies", [CopyStore(), kept(Version(5, "c5", Attempt(1, 3)))], ids=["none", "another"])
