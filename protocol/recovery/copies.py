@@ -68,7 +68,7 @@ class OwnCopies:
         self._put_off: set[int] = set()
         """Stages whose next copy was due, and waits for one more Begin to tell of what is in `_whole`."""
         self._lenders: dict[tuple[int, Version], Peer] = {}
-        """(stage, version) of what is here or on its way → who lent it."""
+        """(stage, version) of what is here or on its way → who lent it, unless the stage was made anew since then."""
         self._told: dict[int, Version] = {}
         """Stage → what a Begin said was lent to us, of what is on its way or whole."""
 
@@ -85,8 +85,8 @@ class OwnCopies:
         return version == self.held.get(stage) or version in self._coming(stage)
 
     def lent_by(self, stage: int, version: Version) -> Peer | None:
-        """Who lent us that; None: it is not here, nor on its way. A stage that was lost and made anew has the version
-        that it had, and other weights than a copy of before."""
+        """Who lent us that; None: it is not here, nor on its way, or the stage was made anew since then. That has the
+        version that it had before, and other weights."""
         return self._lenders.get((stage, version))
 
     def has(self, stage: int, version: Version) -> bool:
@@ -97,6 +97,8 @@ class OwnCopies:
         """The weights of `begin.base` are there to be copied until the next commit. A member drops what others keep
         now, but not while the stage comes back from copies; a peer that is out of the view may come back to it."""
         out, view, base, settings = Outcome(), s.view, begin.base, s.settings
+        anew = {plan.stage for plan in begin.installs}
+        self._lenders = {of: peer for of, peer in self._lenders.items() if of[0] not in anew}
         self._hear(out, s, begin)
         if view is None or base.step == 0 or not begin.training:
             return out

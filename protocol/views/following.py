@@ -543,7 +543,8 @@ class Following:
         if view is None or sender not in s.members or not said.distance or said.giver != view.leader:
             return
         alone = view.holders[said.stage] == (view.leader,)
-        if alone and (said.stage, sender.id) in kept and sender not in s.new([sender]):
+        chosen = view.is_quorum({*view.voters} - {view.leader})  # else nobody could be, and views would be held up
+        if alone and chosen and (said.stage, sender.id) in kept and sender not in s.new([sender]):
             self.leader_doubted = True
 
     def _abstaining(self, s: Situation, balloting: Balloting) -> set[Peer]:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from ftnode.lab.liars.ground import ONE_EACH, WITH_ROOM, WITHOUT_SHADOW
+from ftnode.lab.liars.ground import AS_HEAD, ONE_EACH, WITH_ROOM, WITHOUT_SHADOW
 from ftnode.lab.liars.kinds import KINDS
 
 
@@ -52,6 +52,10 @@ IN_SHADOW: Final = Shown(
     ),
     ("sim.test_only_holders:test_without_a_part_of_it_the_liar_stays",),
 )
+THE_HEAD: Final = Shown(
+    ("sim.test_lying_heads:test_a_head_that_passes_on_something_else_goes_also_while_it_leads",),
+    ("sim.test_lying_heads:test_without_a_part_of_it_the_liar_leads_on",),
+)
 TRAINS: Final = Shown(
     ("sim.test_only_holders:test_who_trains_with_something_else_goes",
      "node.compute.test_retrace:test_such_a_holder_goes_after_some_steps"),
@@ -87,6 +91,7 @@ TABLE: Final[dict[str, Shown]] = {
     ),
     **{kind.name: ONLY_HOLDER for kind in KINDS if kind.layout in (WITHOUT_SHADOW, WITH_ROOM)},
     **{kind.name: IN_SHADOW for kind in KINDS if kind.layout == ONE_EACH},
+    **{kind.name: THE_HEAD for kind in KINDS if kind.layout == AS_HEAD},
     **{f"only-holder-gradients-{name}": TRAINS for name in ("turned", "noise", "older", "zero")},
     "only-holder-activations-largest": LARGEST,
     "only-holder-without-shadow-activations-largest": LARGEST,

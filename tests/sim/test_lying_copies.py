@@ -174,7 +174,7 @@ def test_a_measured_world_takes_no_harm_and_without_the_comparison_it_does() -> 
         assert liars.measure("copies", 2)["harmless"] < 2
 
 
-JUST_MADE: Final = 221, 437, 830
+JUST_MADE: Final = 66, 115, 514
 """Seeds in which the head's holder is lost before anybody has heard of the honest keeper's newest copy."""
 
 

@@ -97,7 +97,7 @@ def test_a_third_asks_as_well() -> None:
         return question(self, finding, now) if self.judge is not None else None
 
     with patched((Check, "question", of_judges)):
-        world, host = shows_others(True, 3)
+        world, host = shows_others(True, 3, 2)
         assert {*gone_after(world, host)} == {str(host.peer)}
     assert any(" case: " in note for note in world.notes)
 

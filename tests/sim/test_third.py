@@ -279,7 +279,7 @@ BACK_SECONDS: Final = 60.0
 def members_until(world: World, peer_id: str, seconds: float) -> bool:
     """It trains again; whether this one becomes a member."""
     before = world.ledger.top_commit()
-    world.run(world.now + seconds, lambda: peer_id in names_of(world))
+    world.run(world.now + seconds, lambda: peer_id in names_of(world) and world.ledger.top_commit() > before)
     assert world.ledger.top_commit() > before
     return peer_id in names_of(world)
 
