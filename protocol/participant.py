@@ -655,10 +655,8 @@ class Participant:
         if not s.of_view(message.lineage, message.view):
             return
         if leader is None:
-            if isinstance(message, ms.Poisoned) and not s.leader_doubted:
-                self.following.on_accused_leader(s, sender, message, self.holder.copies.named)
-                self.changed()
-                self.carry_out(self.following.beat(self.situation, self.balloting))
+            if isinstance(message, ms.Poisoned):
+                self._on_accused_leader(sender, message)
             return
         match message:
             case ms.Ready():
@@ -684,6 +682,13 @@ class Participant:
             case _:
                 assert_never(message)
         self.carry_out(outcome)
+
+    def _on_accused_leader(self, sender: Peer, said: ms.Poisoned) -> None:
+        """We do not lead. Where there is a new doubt of our leader, another one need not wait for a heartbeat."""
+        s, following = self.situation, self.following
+        if not s.leader_doubted and following.on_accused_leader(s, sender, said, self.holder.copies.named):
+            self.changed()
+            self.carry_out(following.beat(self.situation, self.balloting))
 
     def _on_begin(self, sender: Peer, message: ms.Begin) -> None:
         learner = any(peer == self.me for _, peer in message.learners)

@@ -35,6 +35,11 @@ class Layout:
     def stages(self) -> range:
         return range(1 + self.blocks)
 
+    @property
+    def lacks_a_holder(self) -> bool:
+        """When the liar has gone: nobody holds its stage beside it, or stands by."""
+        return self.sole and self.holders == 1 and not self.spare
+
 
 GROUPS: Final = Layout()
 """The liar has two honest holders beside it."""

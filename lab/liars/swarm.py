@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from ftnode.lab.liars.ground import AS_HEAD, ONE_EACH, WITHOUT_SHADOW, Ground
+from ftnode.lab.liars.ground import Ground
 from ftnode.lab.liars.kinds import BESIDE, OTHERS, Kind
 from ftnode.lab.swarms.swarm import NODE
 from ftnode.lab.swarms.trial import Trial, open_trial
@@ -165,8 +165,8 @@ class _Run:
         while self.trial.story.committed < self._until(moment, lied_from):
             self.trial.story.read()
             time.sleep(0.05)
-            alone = self.layout in (ONE_EACH, AS_HEAD, WITHOUT_SHADOW)
-            if alone and "new1" not in self.honest and self._found(moment) is not None:
+            lacks = self.layout.lacks_a_holder and "new1" not in self.honest
+            if lacks and self._found(moment) is not None:
                 self._renew()
             if self.trial.story.committed > seen:
                 seen, since = self.trial.story.committed, time.monotonic()

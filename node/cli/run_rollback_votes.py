@@ -10,6 +10,7 @@ import click
 
 from ftnode.protocol.manifest.parse import Manifest
 from ftnode.protocol.words.errors import UserError
+from ftnode.protocol.words.view import majority
 
 ERRORS = "cli_run_rollback_votes"
 
@@ -40,13 +41,13 @@ def vote(home: Path, manifest: Manifest, step: int | None, as_json: bool) -> Non
 def _tell(manifest: Manifest, step: int | None, told: dict[str, Any], troubles: dict[str, str], as_json: bool) -> None:
     """`told`: what the last node said, which knows the votes of those before."""
     votes = {int(each): int(count) for each, count in told["votes"].items()}
-    voters, needed = int(told["voters"]), int(told["voters"]) // 2 + 1
+    voters = int(told["voters"])
+    needed, here = majority(voters), votes.pop(step, 0) if step is not None else 0
     if as_json:
         found = {
             "run": manifest.run_id, "to_step": step, "step": told["step"], "ordered": told["ordered"],
-            "votes": votes.get(step, 0) if step is not None else 0, "needed": needed, "voters": voters,
-            "others": [{"to_step": each, "votes": count} for each, count in votes.items() if each != step],
-            "troubles": troubles,
+            "votes": here, "needed": needed, "voters": voters,
+            "others": [{"to_step": each, "votes": count} for each, count in votes.items()], "troubles": troubles,
         }  # fmt: skip
         click.echo(json.dumps(found))
         return
@@ -60,12 +61,11 @@ def _tell(manifest: Manifest, step: int | None, told: dict[str, Any], troubles: 
             "ftnode status shows which"
         )
     else:
-        missing = needed - votes.get(step, 0)
+        missing = needed - here
         click.echo(
-            f"{votes.get(step, 0)} of {voters} voters of {manifest.run.name} want to roll back to step {step}: "
+            f"{here} of {voters} voters of {manifest.run.name} want to roll back to step {step}: "
             f"{missing} more {'makes' if missing == 1 else 'make'} it an order. This vote stands for an hour, and as "
             "long as this node runs"
         )
     for each, count in votes.items():
-        if each != step:
-            click.echo(f"for step {each} there {'is 1 vote' if count == 1 else f'are {count} votes'}")
+        click.echo(f"for step {each} there {'is 1 vote' if count == 1 else f'are {count} votes'}")

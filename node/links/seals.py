@@ -6,7 +6,9 @@ other signature was verified when it came. Each is made once and verified once (
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from ftnode.node.home.identity import Sign, Verify, verify
@@ -15,7 +17,6 @@ from ftnode.node.links.tensor_seals import TensorSeals
 from ftnode.protocol.words.errors import LocalError, PeerError
 from ftnode.protocol.words.messages import (
     Accepted,
-    Ballot,
     Certificate,
     Convicted,
     Judge,
@@ -59,7 +60,8 @@ class Seals:
     def sealed(self, message: Message) -> Message:
         """The message as it leaves us."""
         if isinstance(message, Accepted):
-            return replace(message, signature=self._signature(message.ballot, message.digest))
+            signed = vote_bytes(self._me, message.ballot, message.digest)
+            return replace(message, signature=self._signatures.make(signed))
         if isinstance(message, Certificate):
             return self._sealed_certificate(message)
         if isinstance(message, UndoVote):
@@ -94,10 +96,7 @@ class Seals:
 
     def sealed_order(self, order: MembersOrder) -> MembersOrder:
         """The order as it leaves us, and as our disk keeps it."""
-        if Signed(self._me, "") not in order.signed:
-            return order
-        ours = Signed(self._me, self._signatures.make(order.signed_bytes(self._me)))
-        return replace(order, signed=tuple(ours if each.voter == self._me else each for each in order.signed))
+        return replace(order, signed=self._with_ours(order.signed, partial(order.signed_bytes, self._me)))
 
     def _sealed_ready(self, ready: Ready) -> Ready:
         claims = tuple((peer, self._sealed_word(peer, share)) for peer, share in ready.claims)
@@ -110,38 +109,36 @@ class Seals:
 
     def sealed_roll(self, roll: Roll) -> Roll:
         """The roll as it leaves us, and as our disk keeps it."""
-        if Signed(self._me, "") not in roll.signed:
-            return roll
-        ours = Signed(self._me, self._signature(None, roll.digest()))
-        return replace(roll, signed=tuple(ours if each.voter == self._me else each for each in roll.signed))
+        return replace(roll, signed=self._with_ours(roll.signed, lambda: roll_bytes(self._me, roll.digest())))
 
     def _filled(self, view: View, proof: Proof) -> Proof:
-        if Signed(self._me, "") not in proof.signed:
-            return proof
-        ours = Signed(self._me, self._signature(proof.ballot, view.digest()))
-        return replace(proof, signed=tuple(ours if each.voter == self._me else each for each in proof.signed))
+        signed = self._with_ours(proof.signed, lambda: vote_bytes(self._me, proof.ballot, view.digest()))
+        return replace(proof, signed=signed)
 
-    def _signature(self, ballot: Ballot | None, digest: str) -> str:
-        return self._signatures.make(_signed_bytes(self._me, ballot, digest))
+    def _with_ours(self, signed: tuple[Signed, ...], what: Callable[[], bytes]) -> tuple[Signed, ...]:
+        """Our signature of `what` is filled in where it is left empty; who has not signed makes none."""
+        ours = Signed(self._me, "")
+        if ours not in signed:
+            return signed
+        made = Signed(self._me, self._signatures.make(what()))
+        return tuple(made if each == ours else each for each in signed)
 
     def check(self, sender: Peer, message: Message) -> None:
         """Raises PeerError when a signature in it is not by the peer that it names."""
         if isinstance(message, Accepted):
-            self._check(sender, message.ballot, message.digest, message.signature)
+            self._check(sender, vote_bytes(sender, message.ballot, message.digest), message.signature)
         elif isinstance(message, Certificate):
             links = (*message.between, *([Link(message.view, message.proof)] if message.proof is not None else []))
             for link in links:
                 digest = link.view.digest()
                 for each in link.proof.signed:
-                    self._check(each.voter, link.proof.ballot, digest, each.signature)
+                    self._check(each.voter, vote_bytes(each.voter, link.proof.ballot, digest), each.signature)
             if message.roll is not None:
                 self.check_roll(message.roll)
             if message.order is not None:
                 self.check_order(message.order)
         elif isinstance(message, UndoVote):
-            signed = undo_bytes(sender, message.digest, message.number, message.step)
-            if not self._is_by(sender, signed, message.signature):
-                raise PeerError(f"a signature that is not by {sender}")
+            self._check(sender, undo_bytes(sender, message.digest, message.number, message.step), message.signature)
         elif isinstance(message, Rolled):
             self.check_roll(message.roll)
         elif isinstance(message, Verdict) or (isinstance(message, Poisoned) and message.distance):
@@ -173,8 +170,7 @@ class Seals:
                 raise PeerError(f"a tensor's signature that is not by {each.maker}")
 
     def _check_word(self, speaker: Peer, word: Poisoned | Verdict | Share) -> None:
-        if not self._is_by(speaker, word_bytes(speaker, word), word.signature or ""):
-            raise PeerError(f"a signature that is not by {speaker}")
+        self._check(speaker, word_bytes(speaker, word), word.signature or "")
         if isinstance(word, Verdict):
             self._check_claim(word.about)
 
@@ -185,17 +181,16 @@ class Seals:
     def check_roll(self, roll: Roll) -> None:
         """Raises PeerError as `check` does."""
         for each in roll.signed:
-            self._check(each.voter, None, roll.digest(), each.signature)
+            self._check(each.voter, roll_bytes(each.voter, roll.digest()), each.signature)
 
     def check_order(self, order: MembersOrder) -> None:
         """Raises PeerError as `check` does."""
         for each in order.signed:
-            if not self._is_by(each.voter, order.signed_bytes(each.voter), each.signature):
-                raise PeerError(f"a signature that is not by {each.voter}")
+            self._check(each.voter, order.signed_bytes(each.voter), each.signature)
 
-    def _check(self, voter: Peer, ballot: Ballot | None, digest: str, signature: str) -> None:
-        if not self._is_by(voter, _signed_bytes(voter, ballot, digest), signature):
-            raise PeerError(f"a signature that is not by {voter}")
+    def _check(self, peer: Peer, signed: bytes, signature: str) -> None:
+        if not self._is_by(peer, signed, signature):
+            raise PeerError(f"a signature that is not by {peer}")
 
     def _is_by(self, voter: Peer, data: bytes, signature: str) -> bool:
         return self._signatures.is_by(voter, data, signature)
@@ -204,8 +199,3 @@ class Seals:
     def tensors(self) -> TensorSeals:
         """Of boundary tensors, with the same key."""
         return TensorSeals(self._me, self._signatures)
-
-
-def _signed_bytes(voter: Peer, ballot: Ballot | None, digest: str) -> bytes:
-    """Of a vote; without a ballot, of a roll."""
-    return roll_bytes(voter, digest) if ballot is None else vote_bytes(voter, ballot, digest)

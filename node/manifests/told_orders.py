@@ -1,7 +1,7 @@
 """What a node's owner has heard of orders to roll back: HOME/orders/RUN-PEER.json.
 
-An order stands until another takes its place, and a node that starts again meets it as news. What its
-owner was told in an earlier life is not said once more; `ftnode status` shows it for as long as it is so.
+An order stands until another takes its place, and a node that starts again meets it as news. What its owner was told
+in an earlier life is not said once more; `ftnode status` shows it for as long as it is so.
 """
 
 from __future__ import annotations

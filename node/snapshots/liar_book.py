@@ -12,15 +12,12 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any, Final
-
-import trio
+from typing import Final
 
 from ftnode.node.home.files import folder_of, write_file
-from ftnode.node.links.seals import Seals
 from ftnode.node.snapshots.disk import locked
+from ftnode.node.snapshots.signed_book import SignedBook
 from ftnode.node.snapshots.signed_words import LIARS, LIARS_BYTES_MAX, logged, read_list
 from ftnode.protocol.leader.convictions import liar_of, newest_of
 from ftnode.protocol.leader.leader_memory import CONVICTED_MAX
@@ -28,27 +25,19 @@ from ftnode.protocol.wire.admission import sensible_words
 from ftnode.protocol.words.codec import from_plain, to_plain
 from ftnode.protocol.words.effects import KeepConvicted
 from ftnode.protocol.words.errors import PeerError
-from ftnode.protocol.words.events import Event, Remembered
+from ftnode.protocol.words.events import Remembered
 from ftnode.protocol.words.messages import Convicted
-from ftnode.protocol.words.settings import Settings
 
 log = logging.getLogger(__name__)
 
 FOLDER: Final = LIARS
 
 
-class LiarBook:
-    """Of one run. `seals`: ours, which fill in what we have signed, and check what is read. `say`: to the owner."""
+class LiarBook(SignedBook):
+    """Of one run."""
 
-    def __init__(
-        self, home: Path, run: str, settings: Settings, seals: Seals, deliver: Callable[[Event], None],
-        say: Callable[..., None] = lambda kind, text: logged(text),
-    ) -> None:  # fmt: skip
-        self._home, self._name = home, f"{run}.json"
-        self._settings, self._seals, self._deliver = settings, seals, deliver
-        self._say: Callable[[str], None] = partial(say, "convicted")
-        self._writing = trio.CapacityLimiter(1)
-        self._kept: tuple[KeepConvicted, ...] = ()
+    KIND = "convicted"
+    _kept: tuple[KeepConvicted, ...] = ()
 
     def tell(self) -> None:
         """What lies there, when the node begins."""
@@ -60,9 +49,8 @@ class LiarBook:
         """On the disk, as it is now. When the disk refuses, only this life knows."""
         sealed = self._seals.sealed(found.case)
         assert isinstance(sealed, Convicted)
-        in_thread: Any = trio.to_thread.run_sync  # the stubs of trio-typing do not know that option
         try:
-            await in_thread(self._write, replace(found, case=sealed), limiter=self._writing)
+            await self._in_thread(self._write, replace(found, case=sealed))
         except OSError as error:
             log.warning("that %s lied is not kept for the next start: %s", liar_of(found.case), error)
 
@@ -72,11 +60,15 @@ class LiarBook:
             first = {each.case: each for each in reversed(known)}
             self._kept = tuple(first[case] for case in newest_of(each.case for each in known))
             text = json.dumps([to_plain(each) for each in self._kept])
-            write_file(self._home, folder, self._name, text + "\n", sync=True)
+            write_file(self._home, folder, self._path.name, text + "\n", sync=True)
+
+    @property
+    def _path(self) -> Path:
+        return self._home / FOLDER / f"{self._run}.json"
 
     def read(self, say: Callable[[str], None] = logged) -> tuple[KeepConvicted, ...]:
         """What lies there and convicts somebody, each signature verified."""
-        path = self._home / FOLDER / self._name
+        path = self._path
         try:
             found = read_list(path, LIARS_BYTES_MAX)
         except FileNotFoundError:

@@ -9,42 +9,30 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
-from functools import partial
-from pathlib import Path
-from typing import Any, Final
-
-import trio
+from typing import Final
 
 from ftnode.node.home.files import folder_of, write_file
-from ftnode.node.links.seals import Seals
 from ftnode.node.snapshots.disk import locked
+from ftnode.node.snapshots.signed_book import SignedBook
 from ftnode.node.snapshots.signed_words import ROLLS, ROLLS_BYTES_MAX, logged, read_list
 from ftnode.node.snapshots.store import FOLDER
 from ftnode.protocol.recovery.rolls import ROLLS_KEPT, with_roll
 from ftnode.protocol.wire.admission import sensible_roll
 from ftnode.protocol.words.codec import from_plain, to_plain
 from ftnode.protocol.words.errors import PeerError
-from ftnode.protocol.words.events import Event, Rolls
+from ftnode.protocol.words.events import Rolls
 from ftnode.protocol.words.messages import Roll
-from ftnode.protocol.words.settings import Settings
 
 log = logging.getLogger(__name__)
 
 NAME: Final = ROLLS
 
 
-class RollBook:
-    """Of one run. `seals`: ours, which fill in what we have signed, and check what is read. `say`: to the owner."""
+class RollBook(SignedBook):
+    """Of one run."""
 
-    def __init__(
-        self, home: Path, run: str, settings: Settings, seals: Seals, deliver: Callable[[Event], None],
-        say: Callable[..., None] = lambda kind, text: logged(text),
-    ) -> None:  # fmt: skip
-        self._home, self._folder = home, f"{FOLDER}/{run}"
-        self._settings, self._seals, self._deliver = settings, seals, deliver
-        self._say: Callable[[str], None] = partial(say, "disk")
-        self._writing = trio.CapacityLimiter(1)
-        self._kept: tuple[Roll, ...] = ()
+    KIND = "disk"
+    _kept: tuple[Roll, ...] = ()
 
     def tell(self) -> None:
         """What lies there, when the node begins."""
@@ -55,13 +43,16 @@ class RollBook:
     async def keep(self, roll: Roll) -> None:
         """On the disk, and then told. When the disk refuses, it is known for as long as this node lives."""
         roll = self._seals.sealed_roll(roll)
-        in_thread: Any = trio.to_thread.run_sync  # the stubs of trio-typing do not know that option
         try:
-            self._kept = await in_thread(self._write, roll, limiter=self._writing)
+            self._kept = await self._in_thread(self._write, roll)
         except OSError as error:
             log.warning("the roll of step %d is not kept: %s", roll.version.step, error)
             self._kept = with_roll(self._kept, roll)
         self._deliver(Rolls(self._kept))
+
+    @property
+    def _folder(self) -> str:
+        return f"{FOLDER}/{self._run}"
 
     def _write(self, roll: Roll) -> tuple[Roll, ...]:
         with folder_of(self._home, self._folder) as folder, locked(self._home / self._folder):

@@ -39,6 +39,7 @@ from ftnode.protocol.manifest.parse import Manifest
 from ftnode.protocol.picture import Picture
 from ftnode.protocol.words.messages import HALTED, Convicted
 from ftnode.protocol.words.types import Peer, Rung
+from ftnode.protocol.words.view import majority
 
 PACE_COMMITS = 8
 """Of the newest, for the speed."""
@@ -147,7 +148,7 @@ def _giver(picture: Picture) -> str:
 
 
 def _undo_votes(picture: Picture) -> tuple[UndoVotesRow, ...]:
-    needed = len(picture.view.voters) // 2 + 1 if picture.view is not None else 0
+    needed = majority(len(picture.view.voters)) if picture.view is not None else 0
     return tuple(UndoVotesRow(step, len(peers), needed) for step, peers in picture.undo_votes.items() if peers)
 
 

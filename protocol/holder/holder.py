@@ -632,9 +632,10 @@ class Holder:
         """Of a stage's only holder, to the leader; of the leader, to all others and us, who choose another one (53)."""
         refuted, work = self.copy_trials.refuted, self.work
         if refuted is not None and work is not None and s.view is not None and work.view == s.view:
+            said = work.accuse(refuted.stage, refuted.holder, refuted.reason, refuted.distance)
             leads = refuted.holder == s.view.leader
             for peer in sorted(s.members - {refuted.holder}) if leads else [s.view.leader]:
-                out.send(peer, work.accuse(refuted.stage, refuted.holder, refuted.reason, refuted.distance))
+                out.send(peer, said)
 
     def _has_done(self, s: Situation) -> None:
         self.done += 1

@@ -68,7 +68,7 @@ class OwnCopies:
         self._put_off: set[int] = set()
         """Stages whose next copy was due, and waits for one more Begin to tell of what is in `_whole`."""
         self._lenders: dict[tuple[int, Version], Peer] = {}
-        """(stage, version) of what is here or on its way → who lent it, unless the stage was made anew since then."""
+        """(stage, version) of a copy → who lent it, unless the stage was made anew since then."""
         self._told: dict[int, Version] = {}
         """Stage → what a Begin said was lent to us, of what is on its way or whole."""
 
@@ -85,8 +85,8 @@ class OwnCopies:
         return version == self.held.get(stage) or version in self._coming(stage)
 
     def lent_by(self, stage: int, version: Version) -> Peer | None:
-        """Who lent us that; None: it is not here, nor on its way, or the stage was made anew since then. That has the
-        version that it had before, and other weights."""
+        """The lender of a copy that we keep. None: the stage was made anew since then, with the same version and other
+        weights."""
         return self._lenders.get((stage, version))
 
     def has(self, stage: int, version: Version) -> bool:
@@ -190,7 +190,6 @@ class OwnCopies:
         self._whole.pop(stage, None)
         self._told.pop(stage, None)
         self._put_off.discard(stage)
-        self._lenders = {of: peer for of, peer in self._lenders.items() if of[0] != stage}
         out.append(DropCopy(stage))
 
 

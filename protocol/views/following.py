@@ -59,6 +59,17 @@ def _is_idle(view: View, s: Situation) -> bool:
     return view.lineage.start is None and not s.own.ours
 
 
+def _what_is_wrong(s: Situation, view: View) -> str:
+    """With a leader in whose place another one is to lead."""
+    if s.leader_lied:
+        return "has lied, as two words prove that it signed"
+    if s.leader_idle:
+        return f"has let nothing be done for {s.still_seconds:.1f} s"
+    if s.leader_silent:
+        return f"is silent for {s.liveness.silence(view.leader, s.now):.1f} s"
+    return "is doubted by who keeps a copy of what it holds alone"
+
+
 class Following:
     """Which view this peer goes by, and whether a quorum stands behind it."""
 
@@ -521,31 +532,28 @@ class Following:
         if balloting.proposing and s.now - balloting.since < s.settings.ballot_seconds * (1 + s.chance.random()):
             out.extend(balloting.resend())
             return
-        reason = f"leader {view.leader} is silent for {s.liveness.silence(view.leader, s.now):.1f} s"
-        if s.leader_lied:
-            reason = f"leader {view.leader} has lied, as two words prove that it signed"
-        elif s.leader_idle:
-            reason = f"leader {view.leader} has let nothing be done for {s.still_seconds:.1f} s"
-        if s.leader_silent:
+        goes = s.leader_silent
+        reason = f"leader {view.leader} {_what_is_wrong(s, view)}"
+        if goes:
             stages = ", ".join(map(str, view.stages_of(view.leader)))
             out.note("lost", f"{reason}; proposes to go on without it", peer=view.leader.id, stages=stages)
         else:
-            reason = f"leader {view.leader} is doubted by who keeps a copy of what it holds alone"
             out.note("lead", f"{reason}; proposes to lead", peer=view.leader.id)
-        successor = next_view(view, s.me, {view.leader} if s.leader_silent else (), (), {}, (), reason)
+        successor = next_view(view, s.me, {view.leader} if goes else (), (), {}, (), reason)
         out.extend(balloting.propose(successor, s.now))
 
-    def on_accused_leader(self, s: Situation, sender: Peer, said: Poisoned, kept: Collection[tuple[int, str]]) -> None:
-        """A member says that our leader does something else at a stage than its visits give. `kept`: (stage, PeerId) of
-        who keeps copies. Nobody else could tell of a stage that the leader holds alone, and a newcomer's word counts
-        for nothing."""
+    def on_accused_leader(self, s: Situation, sender: Peer, said: Poisoned, kept: Collection[tuple[int, str]]) -> bool:
+        """A member says that our leader does something else at a stage than its visits give. True: we doubt the leader
+        for that. `kept`: (stage, PeerId) of the keepers of copies. Nobody else could tell of a stage that the leader
+        holds alone, and a newcomer's word counts for nothing."""
         view = s.view
         if view is None or sender not in s.members or not said.distance or said.giver != view.leader:
-            return
+            return False
         alone = view.holders[said.stage] == (view.leader,)
         chosen = view.is_quorum({*view.voters} - {view.leader})  # else nobody could be, and views would be held up
         if alone and chosen and (said.stage, sender.id) in kept and sender not in s.new([sender]):
             self.leader_doubted = True
+        return self.leader_doubted
 
     def _abstaining(self, s: Situation, balloting: Balloting) -> set[Peer]:
         """Those that say nothing in the election for as long as a peer may be silent count as silent. Whoever hears the

@@ -15,7 +15,7 @@ from ftnode.protocol.views.succession import descends
 from ftnode.protocol.wire.admission import BETWEEN_MAX
 from ftnode.protocol.words.messages import Certificate, Link, Proof
 from ftnode.protocol.words.types import Peer
-from ftnode.protocol.words.view import View
+from ftnode.protocol.words.view import View, majority
 
 LINEAGES_KEPT: Final = 8
 VIEWS_KEPT: Final = 64
@@ -101,7 +101,7 @@ class Proofs:
 def most(signers: frozenset[Peer], view: View) -> bool:
     """They are more than half of the view's voters, in whatever life of theirs."""
     voters, signed = {voter.id for voter in view.voters}, {peer.id for peer in signers}
-    return 2 * len(voters & signed) > len(voters)
+    return len(voters & signed) >= majority(len(voters))
 
 
 def follows(trusted: View, later: Known) -> bool:

@@ -1,14 +1,14 @@
 """Members who vote to roll back, where the author is away or there is none (rule 47).
 
-Whose owner wants the run to roll back tells all members so, signed, again and again while the wish stands. Each member
-counts for itself, so that a leader that lies has no part in it. More than half of the view's voters for one step are an
-order, and the signatures show it to whoever was not there. It goes along with certificates, as a roll does, and what
-follows an order is the same whoever gave it.
+A node whose owner wants the run to roll back tells all members so, signed, again and again while the wish stands. Each
+member counts for itself, so that a leader that lies has no part in it. More than half of the view's voters for one step
+are an order. The signatures show it to peers that were not there, and go along with certificates, as a roll does. What
+follows an order is the same, be it of members or of the author.
 
-Who believes it? Whoever goes by a view in which more than half of the voters have signed it. All others believe it
-together with a lineage that follows it, where they yield to that one, and for as long as they go by it. It is a reason
-to yield only where most of their own voters have signed it: else whoever was alone for a while, and ordered itself to
-roll back, would undo the work of all.
+Peers believe an order if more than half of the voters of the view by which they go have signed it. All others believe
+it together with a lineage that follows it, where they yield to that one, and for as long as they go by it. The order is
+a reason to yield only where most of their own voters have signed it. Else a peer that was alone for a while, and
+ordered itself to roll back, would undo the work of all.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ftnode.protocol.views.proofs import Proofs, most
 from ftnode.protocol.words.effects import KeepOrder
 from ftnode.protocol.words.messages import NO_STEP, Certificate, MembersOrder, Signed, UndoVote
 from ftnode.protocol.words.types import NO_ORDER, Peer, RollbackOrder
+from ftnode.protocol.words.view import majority
 
 WISH_SECONDS: Final = 3600.0
 """An owner's wish that has not become an order by then is over."""
@@ -30,7 +31,7 @@ SAID_LEASES: Final = 3
 
 def counts(order: MembersOrder) -> bool:
     """More than half of the voters of its own view have signed it."""
-    return 2 * len(order.signers() & {*order.view.voters}) > len(order.view.voters)
+    return len(order.signers() & {*order.view.voters}) >= majority(len(order.view.voters))
 
 
 def next_number(newest: RollbackOrder) -> int:
@@ -155,7 +156,7 @@ class UndoingVotes:
         """More than half want the same."""
         view = s.view
         for step, peers in self.standing(s).items():
-            if view is not None and 2 * len(peers) > len(view.voters):
+            if view is not None and len(peers) >= majority(len(view.voters)):
                 signed = tuple(
                     Signed(peer, self._votes[peer][0].signature if peer != s.me else "") for peer in sorted(peers)
                 )

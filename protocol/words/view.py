@@ -82,6 +82,11 @@ class View:
         return _digest(self)
 
 
+def majority(voters: int) -> int:
+    """How many are more than half of so many."""
+    return voters // 2 + 1
+
+
 @lru_cache(maxsize=256)
 def _members(view: View) -> tuple[Peer, ...]:
     return tuple(sorted({view.leader, *(peer for group in view.holders for peer in group)}))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ftnode.lab.swarms.listing import list_volunteers
-from ftnode.lab.swarms.trial import small_manifest
+from ftnode.lab.swarms.trial import Trial, small_manifest
 from ftnode.protocol.words.types import Rung
 from tests.swarm.conftest import OpenTrial
 from tests.swarm.test_membership import command
@@ -19,7 +19,8 @@ from tests.swarm.test_switched_off import EVERY, common, with_snapshots
 pytestmark = pytest.mark.timeout(420)
 
 
-def test_a_swarm_goes_back_by_the_order_of_its_author_and_trains_on(open_swarm: OpenTrial, text: Path) -> None:
+def with_snapshots_of_all(open_swarm: OpenTrial, text: Path) -> tuple[Trial, str, int]:
+    """A swarm of two that has stored all stages several times, its run, and the first of these steps."""
     trial = open_swarm(volunteers=0, stages=3)
     run = list_volunteers(trial.swarm, with_snapshots(small_manifest(text, 3)), ("v1", "v2")).run_id
     for name in ("v1", "v2"):
@@ -27,6 +28,11 @@ def test_a_swarm_goes_back_by_the_order_of_its_author_and_trains_on(open_swarm: 
     trial.wait("snapshots of all stages", lambda story: len(common(trial, run)) > 2, 150.0)
     first = min(common(trial, run))
     trial.story.read()
+    return trial, run, first
+
+
+def test_a_swarm_goes_back_by_the_order_of_its_author_and_trains_on(open_swarm: OpenTrial, text: Path) -> None:
+    trial, run, first = with_snapshots_of_all(open_swarm, text)
     seen = len(trial.story.installed), len(trial.story.commits)
 
     home, path = trial.swarm.directory / "author", trial.swarm.manifest
@@ -49,13 +55,7 @@ def test_a_swarm_goes_back_by_the_order_of_its_author_and_trains_on(open_swarm: 
 
 def test_a_swarm_goes_back_when_most_of_its_voters_want_it(open_swarm: OpenTrial, text: Path) -> None:
     """Nobody has the author's key. One of two is too few, and both are enough."""
-    trial = open_swarm(volunteers=0, stages=3)
-    run = list_volunteers(trial.swarm, with_snapshots(small_manifest(text, 3)), ("v1", "v2")).run_id
-    for name in ("v1", "v2"):
-        trial.volunteer(name, hold=2, options=("--keep-snapshots", "1000"))
-    trial.wait("snapshots of all stages", lambda story: len(common(trial, run)) > 2, 150.0)
-    first = min(common(trial, run))
-    trial.story.read()
+    trial, run, first = with_snapshots_of_all(open_swarm, text)
     seen = len(trial.story.installed), len(trial.story.commits)
 
     def votes(name: str) -> dict[str, Any]:
