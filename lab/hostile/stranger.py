@@ -117,7 +117,7 @@ class Stranger:
             nonlocal taken
             try:
                 answer = await directory.call(
-                    "store", key=one.key, subkey=one.subkey, record=one.record, expiration=one.expires
+                    "store", key=one.key, subkey=one.subkey, record=one.record, expiration=one.expires, also=()
                 )
             except DirectoryDown:
                 return

@@ -2,7 +2,7 @@
 
 What differs from hivemind as it comes: storage and everything that reads strangers' bytes is `record_store.py`, a
 node's place in the DHT is the hash of its PeerId and checked, and there is no cache (a record of a dead peer must be
-gone when it expires). The wire is hivemind's.
+gone when it expires). What is read goes to the store, like what others store here. The wire is hivemind's.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from ftnode.node.directory.record_store import (
     KEY_BYTES,
     RecordStore,
     check,
+    key_hash,
     place_of,
     read_dictionary,
     read_subkey,
@@ -239,18 +240,28 @@ async def close_node(node: DHTNode) -> None:
     await node.p2p.shutdown()
 
 
+def place(key: str) -> DHTID:
+    return DHTID.from_bytes(key_hash(key))
+
+
 async def answer(node: DHTNode, request: dict[str, Any]) -> dict[str, Any]:
     """Carry out a request of the directory process. Raises ValueError for an unknown one, and what hivemind raises."""
     match request:
         case {"op": "meet", "peer": str(peer)}:
             return {"met": await meet(node, PeerID.from_base58(peer))}
         case {"op": "store", "key": str(key), "subkey": str(subkey), "record": bytes(record), "expiration": float(at)}:
-            return {"stored": bool(await node.store(key, record, at, subkey=subkey))}
+            others = [PeerID.from_base58(peer) for peer in request["also"]]
+            one = [place(key)], [wrap(record)], [at], [subkey]
+            stores = (node.protocol.call_store(other, *one) for other in others)
+            stored, *_ = await asyncio.gather(node.store(key, record, at, subkey=subkey), *stores)
+            return {"stored": bool(stored)}
         case {"op": "get", "key": str(key)}:
             answered: list[str] = []
             _answered.set(answered)
             found = await node.get(key, latest=True)
             items = found.value if found is not None else {}
+            for subkey, (record, at) in items.items():
+                node.protocol.storage.store_subkey(place(key), subkey, wrap(record), at)
             return {
                 "items": [[subkey, value, expiration] for subkey, (value, expiration) in items.items()],
                 "heard": len(answered),

@@ -184,7 +184,12 @@ class SwarmDirectory:
         key = key_of(member.run, type(body))
         try:
             answer = await self.link.call(
-                "store", key=key, subkey=member.peer.id, record=record, expiration=expires_ms / 1000
+                "store",
+                key=key,
+                subkey=member.peer.id,
+                record=record,
+                expiration=expires_ms / 1000,
+                also=self.link.doors,
             )
         except DirectoryDown as error:
             log.info("%s not written: %s", type(body).__name__, error)

@@ -106,6 +106,12 @@ class DirectoryLink:
         return self._has_met or not self.given
 
     @property
+    def doors(self) -> tuple[str, ...]:
+        """Given peers that were met. Newcomers are given the same, and can ask nobody else at first: what is written
+        stands there as well, however far they are from its key."""
+        return tuple(peer.peer_id for peer in self.given if peer.peer_id in self.met)
+
+    @property
     def trouble(self) -> str:
         """What this node does without between a death of the process and its next life; empty while it answers."""
         if self.up.is_set() or not self._trouble:

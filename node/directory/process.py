@@ -6,9 +6,12 @@ Run as `python -m ftnode.node.directory.process SOCKET_FD CONTROL_MADDR`. It ans
 | op | fields | answer |
 |---|---|---|
 | `meet` | peer (PeerId that p2pd is connected to) | met: it answered and is in the routing table |
-| `store` | key, subkey, record, expiration (Unix seconds) | stored: at least one peer has it, this one included |
-| `get` | key | items [[subkey, record, expiration]...], from all peers near the key; heard: how many of them answered |
+| `store` | key, subkey, record, expiration (Unix seconds), also (PeerIds) | stored: somebody near the key has it |
+| `get` | key | items [[subkey, record, expiration]...], from all near the key; heard: how many of them answered |
 | `status` | | peers: size of the routing table, records: in our store |
+
+`also` are peers to which p2pd is connected, and which are to have the record as well, however far from its key. What
+was read is kept until it expires, so that this node can tell whoever asks it.
 
 Each request has an `id`, each answer the same one, and `error` when it failed. The first frame is
 `{"ready": true, "lean": loaded without torch}`. The process ends when the socket does.

@@ -6,8 +6,9 @@ import math
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import asynccontextmanager
-from itertools import pairwise
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ import trio.testing
 from ftnode.node.directory import link as link_module
 from ftnode.node.directory.directory import UNHEARD_SECONDS, RecordKeeper, SwarmDirectory, lifetime_of
 from ftnode.node.directory.link import RESTART_SECONDS, DirectoryDown, DirectoryLink
+from ftnode.node.directory.record_store import key_hash, place_of
 from ftnode.node.directory.records import RUNS_KEY, Claim, Statement, key_of, sign_record
-from ftnode.node.home.identity import take_identity
+from ftnode.node.home.identity import any_peer_id_bytes, take_identity
 from ftnode.node.links.addresses import PeerAddress
 from ftnode.node.links.p2pd import P2pd
 from ftnode.protocol.words.events import Directory, DirectoryLost
@@ -40,6 +42,7 @@ class FakeLink:
         self.up, self.tried = trio.Event(), trio.Event()
         self.met: set[str] = set()
         self.given: tuple[PeerAddress, ...] = ()
+        self.doors: tuple[str, ...] = ()
         self.unreachable: dict[str, str] = {}
         self.introduced: list[PeerAddress] = []
         self.stores: list[tuple[float, str]] = []
@@ -301,6 +304,15 @@ class Node:
                 if wanted(await self.events.receive()):
                     return trio.current_time() - start
 
+    def enter(self, run: str) -> None:
+        """Look for another run."""
+        self.directory.membership = replace(self.directory.membership, run=run)
+
+    def join(self, run: str) -> None:
+        self.enter(run)
+        peer = self.directory.membership.peer
+        self.directory.announce(Presence(peer, self.address.addresses, "", -1, 1, True, (), (), (), 1.0))
+
     def sees(self, *others: Node) -> Callable[[Directory | DirectoryLost], bool]:
         ids = {node.p2pd.peer_id for node in others}
         return lambda event: isinstance(event, Directory) and {one.peer.id for one in event.presences} == ids
@@ -388,6 +400,68 @@ def test_two_real_directories_find_each_other_and_survive(tmp_path: Path) -> Non
 
     trio.run(main)
     assert directory_processes() == []
+
+
+NEAREST = 5
+"""So many peers keep a record."""
+
+
+def far_run(nodes: list[Node], far: Node) -> str:
+    """A run of whose presences this one is not among the nearest."""
+
+    def distance(node: Node, key: bytes) -> int:
+        place = place_of(any_peer_id_bytes(node.p2pd.peer_id))
+        return int.from_bytes(place, "big") ^ int.from_bytes(key, "big")
+
+    for number in count():
+        key = key_hash(key_of(f"{number:032x}", Presence))
+        if far not in sorted(nodes, key=lambda node: distance(node, key))[:NEAREST]:
+            return f"{number:032x}"
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("asks", "planted"),
+    [("bootstrap", False), ("member", False), ("bootstrap", True)],
+    ids=["of a bootstrap peer", "of a member", "bootstrap peers have only what is near"],
+)
+def test_a_newcomer_finds_a_swarm_through_whoever_is_not_near_its_records(
+    tmp_path: Path, asks: str, planted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is given one peer, and is connected to nobody else. Where a bootstrap peer had only what is near, a newcomer
+    saw nobody and started the run anew, beside six that trained it."""
+    if planted:
+        monkeypatch.setattr(DirectoryLink, "doors", ())
+
+    async def main() -> None:
+        async with AsyncExitStack() as stack, trio.open_nursery() as nursery:
+            door = await stack.enter_async_context(real_node(tmp_path, nursery, "door", tells=False))
+            members = [
+                await stack.enter_async_context(real_node(tmp_path, nursery, f"m{n}", door.address, tells=False))
+                for n in range(NEAREST + 1)
+            ]
+            asked = door if asks == "bootstrap" else members[0]
+            run = far_run([door, *members], asked)
+            for member in members:
+                with trio.fail_after(20):
+                    await member.directory.link.tried.wait()
+                for other in members:
+                    if other is not member:
+                        assert await member.p2pd.connect(other.p2pd.peer_id, other.address.addresses, 5.0) is None
+                        assert await member.directory.link.meet(other.address, False)
+            for member in members:
+                member.join(run)
+            for member in members:
+                await member.wait_for(member.sees(*(other for other in members if other is not member)))
+            newcomer = await stack.enter_async_context(real_node(tmp_path, nursery, "n", asked.address, tells=False))
+            newcomer.enter(run)
+            if planted:
+                await newcomer.wait_for(lambda event: event == Directory((), ()))
+            else:
+                await newcomer.wait_for(newcomer.sees(*members))
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
 
 
 def test_a_real_one_whose_neighbour_stands_still_does_not_say_that_there_is_nothing(tmp_path: Path) -> None:
