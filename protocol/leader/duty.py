@@ -90,7 +90,7 @@ class Duty:
         self._measures = False
         told = {peer for peer, report in s.reports.items() if any(stage.seconds > 0 for stage in report.stages)}
         self.memory.newcomers -= told
-        self.memory.measure(measured(s)[0], full_lines(s))
+        self.memory.measure(measured(s)[0], full_lines(s, self.memory.usual_step))
 
     def patience(self, s: Situation, peer: Peer, items: Collection[Item] = ()) -> float:
         """In one usual step every member does all its work. Whoever does not say that it works on the step may not hear
@@ -314,5 +314,5 @@ def _has_microbatches(items: Collection[Item]) -> bool:
 
 def usual_for_newcomers(s: Situation, memory: LeaderMemory) -> float:
     """How long a newcomer may need for a microbatch where its stage has others; at first, any time."""
-    mean = memory.step.mean if memory.step is not None else None
+    mean = memory.usual_step
     return float("inf") if mean is None else max(2 * s.settings.heartbeat_seconds, PROBATION_STEPS * mean)

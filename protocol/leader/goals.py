@@ -43,8 +43,8 @@ def set_goal(s: Situation, out: Outcome, memory: LeaderMemory, outlook: Outlook,
     if last is not None and count and s.now < last.at + s.settings.move_seconds * (1 << min(count, DOUBLINGS_MAX)):
         return
     memory.searched = Searched(names, members, count + 1, s.now)
-    usual = memory.step.mean if memory.step is not None else None
-    goal = find_goal(outlook.changes, expected_steps(s, memory), limits, s.settings.checks > 0, usual or inf)
+    usual = memory.usual_step or inf
+    goal = find_goal(outlook.changes, expected_steps(s, memory), limits, s.settings.checks > 0, usual)
     if goal is None:
         return
     memory.goal = replace(goal, names=goal.names | names)

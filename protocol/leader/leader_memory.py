@@ -180,6 +180,11 @@ class LeaderMemory:
     """Never starts again, so that an attempt's name is not used twice when a view comes back (rule 3)."""
 
     @property
+    def usual_step(self) -> float | None:
+        """Seconds; None: nothing was measured."""
+        return None if self.step is None else self.step.mean
+
+    @property
     def loss_rate(self) -> float:
         """Of one peer, a second: what was seen, and what is usual for as long as little was."""
         return (USUAL_LOSSES + self.losses_seen) / (USUAL_SECONDS + self.watched_seconds)

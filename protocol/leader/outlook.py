@@ -32,6 +32,8 @@ NOTHING: Mapping[Peer, float] = MappingProxyType({})
 PACE_MIN, PACE_MAX = 1e-9, 1e9
 """Seconds for a microbatch. Nobody works outside of these, and what lies between can be computed with, whoever says
 it: sums are finite, and no quotient is by zero."""
+FULL = 0.1
+"""Of a step, for which a line must be busy that limits anything."""
 FORWARD = 1 / 3
 """Of a microbatch's time at a stage; a backward pass has twice as many operations."""
 
@@ -63,7 +65,7 @@ class Outlook:
         able |= {peer: s.presences[peer] for peer in held if peer in s.presences}
         self.peers = {name_of(peer): peer for peer in (*held, *able)}
         paces = paces_of(s, held, able, memory.measured)
-        lines, earlier = full_lines(s), memory.lines
+        lines, earlier = full_lines(s, memory.usual_step), memory.lines
         fastest = max(lines.values(), key=lambda line: line.up, default=NO_LINE)
         machines, room = dict[str, Machine](), dict[str, int]()
         for name, peer in self.peers.items():
@@ -151,10 +153,11 @@ def paces_of(
     return found
 
 
-def full_lines(s: Situation) -> dict[Peer, Line]:
+def full_lines(s: Situation, step: float | None = None) -> dict[Peer, Line]:
     """Of members, where some tensors have waited for them: by how long they take for the tensors of a stage. How fast
-    others are nobody knows."""
-    size = s.settings.forward_bytes + s.settings.backward_bytes
+    others are nobody knows. `step`: seconds that one takes, where they are known. Where all microbatches of a step
+    would keep a line busy for hardly any of it, tensors waited for a node that was busy, and not for its line."""
+    size, least = s.settings.forward_bytes + s.settings.backward_bytes, FULL * (step or 0.0) / s.settings.microbatches
     seconds = {peer: [one.line_seconds for one in report.stages] for peer, report in s.reports.items()}
     longest = {peer: max(theirs, default=0.0) for peer, theirs in seconds.items() if size}
-    return {peer: Line.of_home(size / _bounded(most)) for peer, most in longest.items() if most > 0}
+    return {peer: Line.of_home(size / _bounded(most)) for peer, most in longest.items() if most > least}

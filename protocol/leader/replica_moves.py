@@ -122,5 +122,5 @@ class ReplicaMoves:
 def expected_steps(s: Situation, memory: LeaderMemory) -> float:
     """Until the next loss changes everything, or the run ends: what a change must have paid for itself in."""
     seconds = 1 / (memory.loss_rate * max(1, len(s.members)))
-    usual = memory.step.mean if memory.step is not None else None
-    return min(seconds / (usual or s.settings.lease_seconds), float(max(0, s.settings.steps - s.highest_step)))
+    usual, left = memory.usual_step or s.settings.lease_seconds, max(0, s.settings.steps - s.highest_step)
+    return min(seconds / usual, float(left))

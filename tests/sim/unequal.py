@@ -15,6 +15,7 @@ from random import Random
 from ftnode.protocol.leader.outlook import Outlook, name_of
 from ftnode.protocol.planning.schedule import step_timing
 from ftnode.protocol.planning.search import best_layout
+from ftnode.protocol.words.settings import Settings
 from tests.sim.targets import best_view
 from tests.sim.test_groups import SETTINGS
 from tests.sim.world import World
@@ -34,8 +35,8 @@ def drawn(seed: int) -> tuple[int, Devices]:
             return stages, devices
 
 
-def grown(seed: int, devices: Devices, stages: int = 8) -> World:
-    world = World(replace(UNEQUAL, stages=stages), seed, delay_max=0.005)
+def grown(seed: int, devices: Devices, stages: int = 8, settings: Settings = UNEQUAL) -> World:
+    world = World(replace(settings, stages=stages), seed, delay_max=0.005)
     for name, (seconds, room) in devices.items():
         host = world.start(name, room, True)
         host.forward_seconds = seconds
@@ -58,6 +59,18 @@ def over_best(world: World) -> float:
     best = best_layout(swarm, present)
     assert best is not None
     return step_timing(swarm.layout(present), swarm.batch).seconds / best.seconds
+
+
+def over_measured(world: World) -> float:
+    """What the leader thinks that a step takes, over what it takes."""
+    view = best_view(world)
+    assert view is not None
+    leader = world.by_id[view.leader.id].participant
+    assert leader.leader is not None
+    memory = leader.leader.memory
+    looked = Outlook(leader.situation, memory, view.holders)
+    assert memory.usual_step is not None
+    return looked.costs.scheduled(looked.changes.present).seconds / memory.usual_step
 
 
 if __name__ == "__main__":

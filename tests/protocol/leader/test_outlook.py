@@ -10,6 +10,7 @@ import pytest
 from ftnode.protocol.leader.leader_memory import LeaderMemory
 from ftnode.protocol.leader.outlook import Outlook, name_of, paces_of
 from ftnode.protocol.lines.step_estimate import Line
+from ftnode.protocol.liveness.deadlines import Deadline
 from ftnode.protocol.planning.changes import Changes
 from ftnode.protocol.planning.costs import Costs
 from ftnode.protocol.planning.schedule import Batch
@@ -97,6 +98,18 @@ def test_a_line_is_known_where_tensors_have_waited_for_it() -> None:
     swarm = Outlook(s, LeaderMemory(), VIEW.holders).costs.swarm
     assert swarm.machines[name_of(C)].line.up == 4000 and swarm.machines[name_of(B)].line.up == float("inf")
     assert swarm.room == {name_of(A): 1, name_of(B): 3, name_of(C): 1}
+
+
+@pytest.mark.parametrize(("step", "full"), [(None, True), (5.0, True), (20.0, False)])
+def test_a_line_that_all_microbatches_of_a_step_hardly_use_is_not_full(step: float | None, full: bool) -> None:
+    """Half a second for each of two microbatches: tensors waited for it, since the node was busy."""
+    settings = replace(SETTINGS, forward_bytes=1000, backward_bytes=1000, microbatches=2)
+    s, memory = situation(view=VIEW, reports=TOLD, settings=settings), LeaderMemory()
+    if step is not None:
+        memory.step = Deadline(0.1, 60.0)
+        memory.step.observe(step)
+    line = Outlook(s, memory, VIEW.holders).costs.swarm.machines[name_of(C)].line
+    assert line.up == (4000 if full else inf)
 
 
 def test_a_line_that_is_not_known_is_free_but_in_the_search_for_a_goal() -> None:
