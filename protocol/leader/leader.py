@@ -88,6 +88,8 @@ class Leader:
         self._begun: set[Peer] = set()
         """Members that have said that they work on the step of the Begin."""
         self._vacant = bool(view.vacancies())
+        self._founded_at = s.now if not view.previous and len(view.members()) == 1 else float("-inf")
+        """When we began a run, alone; nobody has joined since."""
         progress = self.progress
         self.losses = Losses(view, memory, progress, s.settings)
         self.cases = Cases(view, memory, self.losses)
@@ -175,10 +177,15 @@ class Leader:
         return max(prospect, s.highest_step) if somebody and lately else prospect
 
     def _step(self, s: Situation) -> int:
-        """Of a lineage that does not halt. One that has not begun yet, say for want of a volunteer, may have disks."""
+        """Of a lineage that does not halt. One that has not begun yet, say for want of a volunteer, may have disks.
+
+        What somebody alone has done since it found nobody and began a run is worth nothing for as long as anybody looks
+        for others.
+        """
         base, start = self.progress.base, self.view.lineage.start
         idle = self.progress.begin is None and base is not None and (base.step == 0 or base == start)
-        return self._as_it_waits(max(s.highest_step, self.restart.prospect(s) if idle else 0))
+        done = s.highest_step if s.now - self._founded_at > s.settings.look_for_seconds else 0
+        return self._as_it_waits(max(done, self.restart.prospect(s) if idle else 0))
 
     def _as_it_waits(self, step: int) -> int:
         """A lineage that cannot go on without a volunteer counts less than one that trains and is about as far."""

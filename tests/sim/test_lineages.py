@@ -7,10 +7,15 @@ from dataclasses import replace
 import pytest
 
 from ftnode.protocol.holder.holder import Holder
+from ftnode.protocol.leader.leader import Leader
+from ftnode.protocol.views.lineage_rank import ABOUT
+from tests.sim.directory import DirectoryService
 from tests.sim.planted import patched
 from tests.sim.scenario import run_seed
 from tests.sim.test_former_holders import SETTINGS
+from tests.sim.test_groups import SETTINGS as GROUPS
 from tests.sim.test_restart import Swarm, cut, halves, lineages
+from tests.sim.world import World
 
 
 @pytest.mark.parametrize("seed", [10761, 10886])
@@ -52,3 +57,61 @@ def test_planted_those_who_lost_keep_nothing() -> None:
         swarm, _ = lost_to_one_that_dies()
         swarm.world.run(swarm.world.now + 120.0)
     assert not swarm.commits
+
+
+BLIND_SECONDS = 12.0
+
+
+def late_and_blind(seed: int, monkeypatch: pytest.MonkeyPatch) -> tuple[World, int]:
+    """Three train. Somebody fast comes, sees nobody in the directory for a while, and trains alone. Also how many steps
+    it has done when it sees the others."""
+    world = World(replace(GROUPS, listed=False, stages=2, steps=100_000), seed, delay_max=0.005)
+    for name in "abc":
+        world.start(name, 3, True)
+    world.run(world.now + 120.0)
+    visible = DirectoryService._visible
+    until = world.now + BLIND_SECONDS
+    monkeypatch.setattr(
+        DirectoryService,
+        "_visible",
+        lambda self, reader: visible(self, reader) if world.now > until or reader is not fast else ((), ()),
+    )
+    monkeypatch.setattr(DirectoryService, "announce", announced_late(world, until))
+    fast = world.start("fast", 3, True)
+    fast.forward_seconds = 0.002
+    world.run(until)
+    assert fast.view is not None and len(fast.view.members()) == 1, "it has found a run of its own"
+    done = fast.participant.situation.highest_step
+    world.run(world.now + 60.0)
+    return world, done
+
+
+def announced_late(world: World, until: float) -> object:
+    """Nobody sees the newcomer either."""
+    announce = DirectoryService.announce
+
+    def late(self: DirectoryService, host: object, presence: object) -> None:
+        if presence.peer.id != "fast" or world.now > until:  # type: ignore[attr-defined]
+            announce(self, host, presence)  # type: ignore[arg-type]
+
+    return late
+
+
+@pytest.mark.parametrize("planted", [False, True], ids=["as it is", "what it has done counts at once"])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_who_found_nobody_comes_to_the_others_when_it_sees_them(
+    seed: int, planted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run is open to strangers, whose claims nobody believes who has something to lose."""
+    if planted:
+        begun = Leader.__init__
+
+        def as_others(self: Leader, *given: object) -> None:
+            begun(self, *given)  # type: ignore[arg-type]
+            self._founded_at = float("-inf")
+
+        monkeypatch.setattr(Leader, "__init__", as_others)
+    world, done = late_and_blind(seed, monkeypatch)
+    assert done >= ABOUT
+    lineages_now = {host.view.lineage.id for host in world.live() if host.view is not None}
+    assert (len(lineages_now) == 1) is not planted

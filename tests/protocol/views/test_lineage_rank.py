@@ -22,6 +22,8 @@ from tests.protocol.situations import NOW, Held, Past, alive, situation
 
 A, B = Peer("a", 1), Peer("b", 1)
 SETTINGS = Settings("r", stages=2, steps=100, microbatches=2, window=1, listed=True)
+LATER = SETTINGS.look_for_seconds + 1.0
+"""What a founder has done alone counts by then."""
 
 
 def leading(step: int, view: View) -> Participant:
@@ -32,6 +34,7 @@ def leading(step: int, view: View) -> Participant:
     assert core.leader is not None
     core.chronicle.newest_step = step
     core.leader.progress.base = Version(step, "c", Attempt(0, 1))
+    core.now += LATER
     return core
 
 
@@ -56,7 +59,20 @@ def give_up(core: Participant) -> None:
 OURS = genesis("r", A, (0, 1, 2), 3)
 THEIRS = genesis("r", B, (0, 1, 2), 3)
 FORK = fork(OURS, A, 1, (A,), "why")
+WITH_ANOTHER = replace(OURS, holders=((A,), (A, B), (A,)))
 BETTER, WORSE = sorted((OURS, THEIRS), key=lambda view: view.lineage.id)
+
+
+@pytest.mark.parametrize(("ours", "worth"), [(OURS, 0), (WITH_ANOTHER, 45), (FORK, 45)])
+def test_what_somebody_has_done_alone_since_it_found_nobody_is_worth_nothing_for_a_while(
+    ours: View, worth: int
+) -> None:
+    """Else who does eight steps before it sees the others in the directory never comes to them."""
+    core = leading(45, ours)
+    core.now -= LATER
+    assert told_step(core) == own_step(now(core)) == worth
+    core.now += LATER
+    assert told_step(core) == own_step(now(core)) == 45
 
 
 @pytest.mark.parametrize("theirs", [0, 5 * ABOUT - 1, 5 * ABOUT, 6 * ABOUT - 1, 6 * ABOUT, 99])
