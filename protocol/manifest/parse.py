@@ -10,6 +10,7 @@ import tomllib
 import typing
 from collections.abc import Mapping
 from dataclasses import fields
+from decimal import Decimal
 from difflib import get_close_matches
 from math import isfinite
 from typing import Any, Final, NoReturn
@@ -193,7 +194,7 @@ class _Reader:
         if kind == tuple[float, float]:
             if isinstance(found, list) and len(found) == 2 and all(_number(item, float, allowed) for item in found):
                 return (float(found[0]), float(found[1]))
-            wanted = f"a list of two numbers from {allowed.low:g} to {allowed.high:g}"
+            wanted = f"a list of two numbers from {in_digits(allowed.low)} to {in_digits(allowed.high)}"
         elif kind is str:
             if isinstance(found, str) and (found in allowed.choices or _matches(allowed.pattern, found)):
                 if allowed.since(found) > self.tables["format"]:
@@ -217,7 +218,7 @@ class _Reader:
         else:
             if _number(found, kind, allowed):
                 return kind(found)
-            wanted = f"{_KINDS[kind]} from {_plain(allowed.low)} to {_plain(allowed.high)}"
+            wanted = f"{_KINDS[kind]} from {in_digits(allowed.low)} to {in_digits(allowed.high)}"
         return self._fail(section, name, f"{section}.{name} must be {wanted}, not {_shown(found)}")
 
     def _model_fits(self, model: Model, start: Start) -> None:
@@ -360,8 +361,9 @@ def _matches(pattern: str, found: str) -> bool:
     return bool(pattern) and re.fullmatch(pattern, found) is not None
 
 
-def _plain(number: float) -> str:
-    return str(number) if isinstance(number, int) else f"{number:g}"
+def in_digits(number: float) -> str:
+    """All of them, where Python would write 1e+09."""
+    return f"{Decimal(repr(number)):f}".removesuffix(".0")
 
 
 def _shown(found: object) -> str:

@@ -12,6 +12,7 @@ import re
 import typing
 from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def allowed(kind: Any, key: Allowed) -> str:
 
 
 def _number(number: float) -> str:
-    return f"{number:,}" if isinstance(number, int) else f"{number:g}"
+    return f"{Decimal(reader.in_digits(number)):,f}"
 
 
 def value(found: Any) -> str:

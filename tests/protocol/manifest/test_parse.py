@@ -121,7 +121,7 @@ def test_a_later_key_changes_the_id_only_where_it_says_something() -> None:
         ("steps = 300", "steps = 300.0", "run.steps must be a whole number from 1 to 10000000, not 300.0"),
         ("steps = 300", "steps = true", "run.steps must be a whole number from 1 to 10000000, not true"),
         ("steps = 300", "steps = 0", "run.steps must be a whole number from 1 to 10000000, not 0"),
-        ("clip = 1.0", "clip = nan", "optimiser.clip must be a number from 1e-06 to 1e+06, not nan"),
+        ("clip = 1.0", "clip = nan", "optimiser.clip must be a number from 0.000001 to 1000000, not nan"),
         ("betas = [0.9, 0.99]", "betas = [0.9]", "optimiser.betas must be a list of two numbers from 0 to 0.999999"),
         (
             "betas = [0.9, 0.99]",
