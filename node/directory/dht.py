@@ -240,7 +240,8 @@ async def close_node(node: DHTNode) -> None:
     await node.p2p.shutdown()
 
 
-def place(key: str) -> DHTID:
+def id_of(key: str) -> DHTID:
+    """Where hivemind keeps what stands under a key."""
     return DHTID.from_bytes(key_hash(key))
 
 
@@ -251,7 +252,7 @@ async def answer(node: DHTNode, request: dict[str, Any]) -> dict[str, Any]:
             return {"met": await meet(node, PeerID.from_base58(peer))}
         case {"op": "store", "key": str(key), "subkey": str(subkey), "record": bytes(record), "expiration": float(at)}:
             others = [PeerID.from_base58(peer) for peer in request["also"]]
-            one = [place(key)], [wrap(record)], [at], [subkey]
+            one = [id_of(key)], [wrap(record)], [at], [subkey]
             stores = (node.protocol.call_store(other, *one) for other in others)
             stored, *_ = await asyncio.gather(node.store(key, record, at, subkey=subkey), *stores)
             return {"stored": bool(stored)}
@@ -261,7 +262,7 @@ async def answer(node: DHTNode, request: dict[str, Any]) -> dict[str, Any]:
             found = await node.get(key, latest=True)
             items = found.value if found is not None else {}
             for subkey, (record, at) in items.items():
-                node.protocol.storage.store_subkey(place(key), subkey, wrap(record), at)
+                node.protocol.storage.store_subkey(id_of(key), subkey, wrap(record), at)
             return {
                 "items": [[subkey, value, expiration] for subkey, (value, expiration) in items.items()],
                 "heard": len(answered),

@@ -9,7 +9,10 @@ import pytest
 from ftnode.protocol.holder.holder import Holder
 from ftnode.protocol.leader.leader import Leader
 from ftnode.protocol.views.lineage_rank import ABOUT
+from ftnode.protocol.words.records import Presence
+from ftnode.protocol.words.view import View
 from tests.sim.directory import DirectoryService
+from tests.sim.host import Host
 from tests.sim.planted import patched
 from tests.sim.scenario import run_seed
 from tests.sim.test_former_holders import SETTINGS
@@ -69,14 +72,19 @@ def late_and_blind(seed: int, monkeypatch: pytest.MonkeyPatch) -> tuple[World, i
     for name in "abc":
         world.start(name, 3, True)
     world.run(world.now + 120.0)
-    visible = DirectoryService._visible
-    until = world.now + BLIND_SECONDS
-    monkeypatch.setattr(
-        DirectoryService,
-        "_visible",
-        lambda self, reader: visible(self, reader) if world.now > until or reader is not fast else ((), ()),
-    )
-    monkeypatch.setattr(DirectoryService, "announce", announced_late(world, until))
+    until, visible = world.now + BLIND_SECONDS, DirectoryService._visible
+
+    def hiding(service: DirectoryService, reader: Host) -> tuple[tuple[Presence, ...], tuple[View, ...]]:
+        """The newcomer sees nobody, and nobody sees the newcomer."""
+        presences, views = visible(service, reader)
+        if world.now > until:
+            return presences, views
+        if reader.peer.id == "fast":
+            return (), ()
+        others = (view for view in views if view.leader.id != "fast")
+        return tuple(one for one in presences if one.peer.id != "fast"), tuple(others)
+
+    monkeypatch.setattr(DirectoryService, "_visible", hiding)
     fast = world.start("fast", 3, True)
     fast.forward_seconds = 0.002
     world.run(until)
@@ -86,17 +94,6 @@ def late_and_blind(seed: int, monkeypatch: pytest.MonkeyPatch) -> tuple[World, i
     return world, done
 
 
-def announced_late(world: World, until: float) -> object:
-    """Nobody sees the newcomer either."""
-    announce = DirectoryService.announce
-
-    def late(self: DirectoryService, host: object, presence: object) -> None:
-        if presence.peer.id != "fast" or world.now > until:  # type: ignore[attr-defined]
-            announce(self, host, presence)  # type: ignore[arg-type]
-
-    return late
-
-
 @pytest.mark.parametrize("planted", [False, True], ids=["as it is", "what it has done counts at once"])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_who_found_nobody_comes_to_the_others_when_it_sees_them(
@@ -104,13 +101,8 @@ def test_who_found_nobody_comes_to_the_others_when_it_sees_them(
 ) -> None:
     """A run is open to strangers, whose claims nobody believes who has something to lose."""
     if planted:
-        begun = Leader.__init__
-
-        def as_others(self: Leader, *given: object) -> None:
-            begun(self, *given)  # type: ignore[arg-type]
-            self._founded_at = float("-inf")
-
-        monkeypatch.setattr(Leader, "__init__", as_others)
+        never = property(lambda self: float("-inf"), lambda self, at: None)
+        monkeypatch.setattr(Leader, "_founded_at", never, raising=False)
     world, done = late_and_blind(seed, monkeypatch)
     assert done >= ABOUT
     lineages_now = {host.view.lineage.id for host in world.live() if host.view is not None}

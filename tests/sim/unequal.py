@@ -12,10 +12,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
 
+from ftnode.protocol.leader.leader_memory import LeaderMemory
 from ftnode.protocol.leader.outlook import Outlook, name_of
 from ftnode.protocol.planning.schedule import step_timing
 from ftnode.protocol.planning.search import best_layout
+from ftnode.protocol.situation import Situation
 from ftnode.protocol.words.settings import Settings
+from ftnode.protocol.words.view import View
 from tests.sim.targets import best_view
 from tests.sim.test_groups import SETTINGS
 from tests.sim.world import World
@@ -45,16 +48,21 @@ def grown(seed: int, devices: Devices, stages: int = 8, settings: Settings = UNE
     return world
 
 
-def over_best(world: World) -> float:
-    """A step of the present layout by the schedule, against that of the best one for these volunteers."""
+def led(world: World) -> tuple[View, Situation, LeaderMemory]:
+    """The view, as its leader sees it."""
     view = best_view(world)
     assert view is not None
-    leader = world.by_id[view.leader.id].participant
-    s = leader.situation
-    assert leader.leader is not None
+    participant = world.by_id[view.leader.id].participant
+    assert participant.leader is not None
+    return view, participant.situation, participant.leader.memory
+
+
+def over_best(world: World) -> float:
+    """A step of the present layout by the schedule, against that of the best one for these volunteers."""
+    view, s, memory = led(world)
     here = [host.participant.peers.presences for host in world.live()]
     idle = {presence for told in here for presence in told.values() if not view.stages_of(presence.peer)}
-    swarm = Outlook(s, leader.leader.memory, view.holders, idle).costs.swarm
+    swarm = Outlook(s, memory, view.holders, idle).costs.swarm
     present = tuple(tuple(map(name_of, group)) for group in view.holders)
     best = best_layout(swarm, present)
     assert best is not None
@@ -63,12 +71,8 @@ def over_best(world: World) -> float:
 
 def over_measured(world: World) -> float:
     """What the leader thinks that a step takes, over what it takes."""
-    view = best_view(world)
-    assert view is not None
-    leader = world.by_id[view.leader.id].participant
-    assert leader.leader is not None
-    memory = leader.leader.memory
-    looked = Outlook(leader.situation, memory, view.holders)
+    view, s, memory = led(world)
+    looked = Outlook(s, memory, view.holders)
     assert memory.usual_step is not None
     return looked.costs.scheduled(looked.changes.present).seconds / memory.usual_step
 
