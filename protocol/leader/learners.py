@@ -52,8 +52,8 @@ class Learners:
         self.learners = memory.learners
         self._noticed: dict[Peer, float] = {}
         """Who stands by, and since when."""
-        self._unfit: dict[Peer, float] = {}
-        """Who was worth nothing anywhere, and when to look again."""
+        self._unfit: dict[Peer, tuple[float, float]] = {}
+        """Who was worth nothing anywhere, when to look again, and how long to wait after that."""
         settings = s.settings
         if memory.join is None:
             memory.join = Deadline(settings.join_seconds, settings.join_seconds_max)
@@ -159,13 +159,13 @@ class Learners:
             return out
         standbys = [presence for presence in s.presences.values() if self.stands_by(s, presence)]
         self._noticed = {presence.peer: self._noticed.get(presence.peer, s.now) for presence in standbys}
-        self._unfit = {peer: until for peer, until in self._unfit.items() if peer in self._noticed}
+        self._unfit = {peer: again for peer, again in self._unfit.items() if peer in self._noticed}
         since = self._noticed.values()
         if s.now < self.memory.asks_after:
             standbys = []
         new = s.only_beside_others(presence.peer for presence in standbys)
         idle = [presence for presence in standbys if presence.peer not in new]
-        asked = [presence for presence in standbys if s.now >= self._unfit.get(presence.peer, s.now)]
+        asked = [presence for presence in standbys if s.now >= self._unfit.get(presence.peer, (s.now,))[0]]
         goal = going_to(self.memory, self._expected(), idle)
         if goal is not None:
             asked = [presence for presence in asked if name_of(presence.peer) not in goal.names]
@@ -190,7 +190,7 @@ class Learners:
                 name_of(presence.peer), learnt, steps, presence.peer in new
             )  # fmt: skip
             if found is None:
-                self._unfit[presence.peer] = s.now + s.settings.move_seconds
+                self._look_again(s, presence.peer)
             elif not {*found.place.stages}.isdisjoint(self._crowded(s, presence.peer)):
                 continue  # others of its crowd were asked just now
             else:
@@ -198,6 +198,12 @@ class Learners:
                 self._ask_for(s, out, presence, found)
             if outlook.costs.work > WORK_MAX or len(s.members) + len(self.learners) >= GROUP_MAX or self._full(s):
                 return
+
+    def _look_again(self, s: Situation, peer: Peer) -> None:
+        """After a lease, then after twice as long each time, at most as long as between moves. What was measured may be
+        of a moment in which all were slow."""
+        wait = self._unfit.get(peer, (0.0, s.settings.lease_seconds))[1]
+        self._unfit[peer] = s.now + wait, min(2 * wait, s.settings.move_seconds)
 
     def _could(self, s: Situation, idle: Iterable[Presence]) -> list[Presence]:
         """With what they may not learn now."""

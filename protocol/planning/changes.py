@@ -111,13 +111,13 @@ class Changes:
         already, and that nobody gives up meanwhile; `steps`: as of best_move(); `beside`: in nobody's place, but where
         one more holder of what it could join would cost too much, so that nobody could be checked there (rule 45)."""
         beside = beside and not self._too_dear_beside(name)
-        present, alone = self.costs.liquid(self.present), self.costs.in_one_hand(self.present)
+        alone = self.costs.in_one_hand(self.present)
         choice, looked = None, list[tuple[Place, Worth]]()
         reliefs = self.reliefs(name) if not beside else iter(())
         for places, most in ((reliefs, 1 + NOISE * alone), (self.joins(name), 1 + NOISE)):
             if choice is None:
                 found = self._compared(place for place in places if not (place.giver and {*place.stages} & {*learnt}))
-                choice = self._confirmed([one for one in found if one[1].cost < most * present.cost], most)
+                choice = self._confirmed(found, most)
                 looked += found[:1]
         successions = self.successions(name) if not beside else ()
         found = self._compared(place for place in successions if not {*place.stages} & {*learnt})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from ftnode.protocol.leader.losses import Losses
 from ftnode.protocol.leader.progress import ViewProgress
 from ftnode.protocol.leader.replica_moves import ReplicaMoves
 from ftnode.protocol.liveness.deadlines import Deadline
+from ftnode.protocol.planning.changes import Changes
 from ftnode.protocol.situation import ClearTimer, MakeOffer, Outcome, Remember, SetTimer
 from ftnode.protocol.wire import admission
 from ftnode.protocol.wire.admission import GROUP_MAX
@@ -114,6 +116,24 @@ def test_nobody_is_asked_whose_places_would_make_a_view_that_is_refused(
                 everybody = replace(joined, voters=joined.members())
                 refused += not admission.well_formed(everybody, SETTINGS)
     assert asked and bool(refused) is bug
+
+
+def test_who_is_worth_nothing_anywhere_is_looked_at_again_soon_and_then_ever_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Six volunteers on two busy cores: in one slow moment two got no place, and were not looked at for the rest of the
+    run."""
+    role, looks = learning(), list[float]()
+    for now in (NOW + number * BEAT for number in range(round(25 * SETTINGS.lease_seconds / BEAT))):
+
+        def found(self: Changes, name: str, *rest: object, now: float = now) -> None:
+            looks.append(now)
+
+        monkeypatch.setattr(Changes, "best_place", found)
+        role.moves.since = now
+        role.beat(situation(view=CROWDED, presences=standby(D), now=now))
+    leases = [round((after - before) / SETTINGS.lease_seconds) for before, after in pairwise(looks)]
+    assert leases == [1, 2, 4, 6, 6], "never later than after the time between two moves"
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,24 @@ def test_what_somebody_learns_already_is_not_given_up_meanwhile() -> None:
     assert found is not None and not {*found.place.stages} & {4, 3, 2} and found.place.giver == "a"
 
 
+@pytest.mark.parametrize("liquid", [False, True])
+def test_the_schedule_says_whether_one_more_holder_costs_too_much(
+    liquid: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbers of six volunteers on two busy cores. By the liquid alone two of them stood by until the run was over, and
+    two stages had one holder each. The planted bug: the liquid alone."""
+    if liquid:
+        monkeypatch.setattr(Costs, "scheduled", Costs.liquid)
+    line, block, head = Line(20e6, 100e6, 0.001), (0.007, 0.0144), (0.0046, 0.0092)
+    machines = {name: Machine({0: head, 1: block, 2: block}, NO_LINE if name in "ae" else line) for name in "abcde"}
+    batch = Batch(6, 6, BoundaryBytes(33_700, 33_700), (400_000,) * 3)
+    present: Holders = (("a", "e"), ("b",), ("c",))
+    asked = Changes(Costs(Swarm(machines, dict.fromkeys(machines, 1), (1,) * 3, batch, 2)), present)
+    found = asked.best_place("d")
+    assert (found is None) is liquid
+    assert found is None or (found.place.stages, found.place.giver) == ((2,), None)
+
+
 HOMES = dict.fromkeys("abcdef", Line(1e6, 5e6, 0.0))
 
 
