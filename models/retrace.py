@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from math import sqrt
 from typing import Final
 
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor
 
 from ftnode.models.adam import adam
+from ftnode.models.muon import orthogonalised
 from ftnode.models.optimiser import ADAM, OptimiserConfig, Parameter, Turn
 from ftnode.models.state_sample import Piece
 
@@ -50,8 +52,8 @@ def retrace(
     drawn: Sequence[Piece], config: OptimiserConfig, step: int, before: Sampled, after: Sampled, kept: Tensor,
     part: Tensor,
 ) -> float:  # fmt: skip
-    """How far the gradient that went into `step` is from `part`, that of some of its microbatches: 1 less the cosine.
-    ANOTHER_UPDATE, where the update does not follow from it, or `before` is not of the weights `kept`.
+    """How far the gradient that went into `step` is from `part`, that of some of its microbatches: 1 less how much they
+    are alike(). ANOTHER_UPDATE, where the update does not follow from it, or `before` is not of the weights `kept`.
 
     Whether matrices that Muon updates follow from their momentum is not seen, as that takes all of a matrix.
     """
@@ -83,8 +85,23 @@ def retrace(
         at, place = at + count * rows, place + count
     if not (off.norm <= UPDATE_AWAY_MAX * moved.norm and apart.norm <= COPY_AWAY_MAX * stood.norm):
         return ANOTHER_UPDATE  # also where a moment is negative, which has no root
-    went_in = torch.cat(gradients)
-    return 1.0 - float(torch.nn.functional.cosine_similarity(went_in.double(), part.double(), dim=0, eps=1e-300))
+    return 1.0 - alike(drawn, torch.cat(gradients), part)
+
+
+def alike(drawn: Sequence[Piece], one: Tensor, other: Tensor) -> float:
+    """The cosine of two samples of gradients, of which each tile is made orthogonal, so that all directions of a matrix
+    count alike; 0 where either is nothing."""
+    product, first, second, at = 0.0, _Sum(), _Sum(), 0
+    for _, rows in groupby(drawn, key=lambda piece: piece.tile):
+        widths = [piece.numbers for piece in rows]
+        numbers = sum(widths)
+        tile, tile_of_other = (orthogonalised(flat[at : at + numbers].view(len(widths), -1)) for flat in (one, other))
+        product += float((tile * tile_of_other).sum())
+        first.add(tile)
+        second.add(tile_of_other)
+        at += numbers
+    size = first.norm * second.norm
+    return product / size if size else 0.0
 
 
 class _Sum:

@@ -9,28 +9,29 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Final
 
 from ftnode.models.state_plan import MOMENTS, StatePlan, rule_of
 
 PREFIX: Final = "sample-"
-BLOCKS: Final = 16
-BLOCK_NUMBERS: Final = 256
-"""16 blocks of 256 numbers with two moments are 48 KiB as float32, whatever the size of the stage. Noise of so many
-numbers has a cosine of 0.016 with anything on the average, and four times as many tell hardly more (decision 0072)."""
+SIDE: Final = 64
+NUMBERS: Final = SIDE * SIDE
+"""So many numbers with two moments are 48 KiB as float32, whatever the size of the stage. They are tiles of matrices,
+so that all of their directions can count alike (models/course.py)."""
 KEYS: Final = 1 << 32
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Numbers of one tensor, in a row. `begins`: where they lie in the state: the weights, and then each moment."""
+    """Numbers of one matrix, in a row. `begins`: where they lie in the state: the weights, and then each moment.
+    `tile`: its number; the pieces of a tile follow each other."""
 
     rule: str
     """Of MOMENTS."""
     decays: bool
     numbers: int
     begins: tuple[int, ...]
+    tile: int
 
 
 def parts_of(key: int) -> str:
@@ -46,18 +47,23 @@ def key_of(parts: str) -> int | None:
 
 
 def pieces(plan: StatePlan, stage: int, key: int) -> list[Piece]:
-    """Blocks here and there in the weights; all of them where there are no more."""
+    """The rows of tiles of some matrices, until there are NUMBERS of them; one tile of each at most."""
     weights, moments = plan.entries(stage, "weights"), plan.entries(stage, "optimiser")
-    size, found = plan.numbers(stage, "weights"), list[Piece]()
-    drawn = _blocks(key, -(-size // BLOCK_NUMBERS))
-    for name, (offset, shape) in weights.items():
-        rule, end = rule_of(plan.optimiser, name, shape), offset + prod(shape)
-        rows = [offset, *(size + moments[f"{name}.{moment}"][0] for moment in MOMENTS[rule])]
-        for block in drawn:
-            begin = max(offset, block * BLOCK_NUMBERS)
-            numbers = min(end, (block + 1) * BLOCK_NUMBERS) - begin
-            if numbers > 0:
-                found.append(Piece(rule, len(shape) == 2, numbers, tuple(row + begin - offset for row in rows)))
+    size, found, numbers = plan.numbers(stage, "weights"), list[Piece](), 0
+    matrices = sorted((_drawn(key, name), name) for name, (_, shape) in weights.items() if len(shape) == 2)
+    for tile, (_, name) in enumerate(matrices):
+        if numbers >= NUMBERS:
+            break
+        offset, (rows, columns) = weights[name]
+        height, width = min(rows, SIDE), min(columns, SIDE)
+        top = _drawn(key, f"{name}/top") % (rows - height + 1)
+        left = _drawn(key, f"{name}/left") % (columns - width + 1)
+        rule = rule_of(plan.optimiser, name, (rows, columns))
+        starts = [0, *(size + moments[f"{name}.{moment}"][0] - offset for moment in MOMENTS[rule])]
+        for row in range(top, top + height):
+            begin = offset + row * columns + left
+            found.append(Piece(rule, True, width, tuple(begin + start for start in starts), tile))
+        numbers += height * width
     return found
 
 
@@ -66,12 +72,6 @@ def sample_numbers(drawn: Sequence[Piece]) -> int:
     return sum(piece.numbers * len(piece.begins) for piece in drawn)
 
 
-def _blocks(key: int, count: int) -> list[int]:
-    if count <= BLOCKS:
-        return [*range(count)]
-    found, turn = set[int](), 0
-    while len(found) < BLOCKS:
-        drawn = hashlib.blake2b(f"{key}/{turn}".encode(), digest_size=8).digest()
-        found.add(int.from_bytes(drawn, "big") % count)
-        turn += 1
-    return sorted(found)
+def _drawn(key: int, what: str) -> int:
+    """The same on every machine."""
+    return int.from_bytes(hashlib.blake2b(f"{key}/{what}".encode(), digest_size=8).digest(), "big")

@@ -11,7 +11,8 @@ from functools import partial
 
 import trio
 
-from ftnode.lab.hostile.lies import COPIES, SHOWN, SUM_FACTORS, SUMS, told
+from ftnode.lab.hostile.lies import COPIES, GRADIENTS, SHOWN, SUM_FACTORS, SUMS, told
+from ftnode.models.state_sample import key_of
 from ftnode.node.cli.main import main
 from ftnode.node.compute import client
 from ftnode.node.links.inbound import COMPUTE_RESERVE
@@ -20,7 +21,7 @@ from ftnode.node.reduction.piece_sum import WHOSE_SUM, PieceSum
 from ftnode.node.reduction.shown_parts import ShownParts
 from ftnode.node.reduction.wire import PartRequest, TurnedAway
 from ftnode.node.weights.copies import Copy
-from ftnode.node.weights.donor import StateDonor
+from ftnode.node.weights.donor import NotLent, StateDonor
 from ftnode.protocol.wire.frames import StateRequest
 from ftnode.protocol.words.messages import Boundary, Message
 from ftnode.protocol.words.types import Handle, Peer
@@ -97,6 +98,18 @@ def lending_other_copies(due: Callable[[], bool]) -> None:
     StateDonor._kept = kept  # type: ignore[method-assign]
 
 
+def lending_no_samples(due: Callable[[], bool]) -> None:
+    """In this process, once it is `due`: nobody sees from its state how it trains."""
+    honest = StateDonor._check_version
+
+    def check_version(self: StateDonor, request: StateRequest) -> None:
+        if due() and key_of(request.parts) is not None:
+            raise NotLent("there are no samples", retry=False)
+        honest(self, request)
+
+    StateDonor._check_version = check_version  # type: ignore[method-assign]
+
+
 def _turn(numbers: bytearray | memoryview) -> None:
     """The sign of each float32, in place."""
     numbers[3::4] = bytes(byte ^ 0x80 for byte in numbers[3::4])
@@ -121,6 +134,8 @@ def run(arguments: list[str]) -> int:
     if said.what == COPIES:
         lending_other_copies(partial(said.due, said.begins))
         return main(command)
+    if said.what == GRADIENTS and said.hides:
+        lending_no_samples(partial(said.due, said.begins))
     os.environ["FTNODE_LIE"] = way
     client.PROGRAM = PROGRAM
     return main(command)

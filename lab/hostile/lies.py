@@ -69,7 +69,9 @@ class Told:
     agrees: bool = False
     """When it checks another, it says that whoever tells the same lie is right, and nobody else."""
     hides: bool = False
-    """It shows nobody what it made its piece of a sum of."""
+    """It shows nobody what it made its piece of a sum of, or lends no samples of the state that it trains."""
+    adapts: bool = False
+    """In a step whose weights somebody asks for it tells the truth."""
 
     def due(self, step: int) -> bool:
         return step >= self.begins and (not self.order or Path(self.order).exists())
@@ -87,8 +89,8 @@ def told(text: str) -> Told:
     if (what or GRADIENTS) not in (GRADIENTS, ACTIVATIONS, DONORS, SUMS, SHOWN, COPIES) or lie not in known:
         raise ValueError(f"no lie: {name}; one of {', '.join(known)}")
     said = {key: value for key, _, value in (one.partition("=") for one in more)}
-    if unknown := said.keys() - {"share", "from", "order", "agrees", "hides"}:
+    if unknown := said.keys() - {"share", "from", "order", "agrees", "hides", "adapts"}:
         raise ValueError(f"a lie has no {min(unknown)}")
     share, begins, agrees = (said.get(key, usual) for key, usual in (("share", "1"), ("from", "0"), ("agrees", "0")))
-    hides = said.get("hides") == "1"
-    return Told(what or GRADIENTS, lie, float(share), int(begins), said.get("order", ""), agrees == "1", hides)
+    hides, adapts = (said.get(key) == "1" for key in ("hides", "adapts"))
+    return Told(what or GRADIENTS, lie, float(share), int(begins), said.get("order", ""), agrees == "1", hides, adapts)

@@ -38,10 +38,11 @@ def lying(said: Told) -> None:
 def _of_gradients(said: Told) -> None:
     """As a whole, when it goes to the sum, or is all of it."""
     open_, reduce, before = GroupGradients.open, TorchStages.reduce, dict[int, Tensor]()
+    asked = _steps_asked_for() if said.adapts else {}
 
     def lie(stage: int, held: Any, gradient: Tensor) -> None:
         true = gradient.clone()
-        if said.due(held.version.step):
+        if said.due(held.version.step) and asked.get(stage) != held.version.step:
             LIES[said.lie](gradient, before.get(stage, true))
         before[stage] = true
 
@@ -59,6 +60,19 @@ def _of_gradients(said: Told) -> None:
 
     GroupGradients.open = opened  # type: ignore[method-assign]
     TorchStages.reduce = reduced  # type: ignore[method-assign]
+
+
+def _steps_asked_for() -> dict[int, int]:
+    """By stage, the step whose weights somebody asked for last."""
+    honest, asked = TorchStages.export_begin, dict[int, int]()
+
+    def begun(self: TorchStages, stage: int, *rest: Any, **more: Any) -> dict[str, Any]:
+        answer = honest(self, stage, *rest, **more)
+        asked[stage] = self._held(stage).version.step  # type: ignore[union-attr]
+        return answer
+
+    TorchStages.export_begin = begun  # type: ignore[method-assign]
+    return asked
 
 
 def _of_some_visits(said: Told) -> None:

@@ -81,6 +81,13 @@ NAMES: Final = {"nothing": "zero"}
 ALONE: Final = ("gradients-times1000", "gradients-turned", "gradients-noise", "gradients-older", "gradients-nothing",
                 "activations-noise", "activations-turned", "activations-largest")  # fmt: skip
 """What a stage's only holder does, of which another volunteer keeps a shadow."""
+ALONE_ON_GUARD: Final = {
+    "gradients-turned,hides=1": ("unsampled", "and it lends no samples"),
+    "gradients-noise,hides=1": ("unsampled", "and it lends no samples"),
+    "gradients-turned,adapts=1": ("adapted", "but not in steps whose weights it is asked for"),
+    "gradients-noise,adapts=1": ("adapted", "but not in steps whose weights it is asked for"),
+}  # fmt: skip
+"""What one does that was written against those who look how it trains."""
 ALONE_WITH_ROOM: Final = ("gradients-turned", "activations-noise")
 """The same where somebody has room to hold the stage as well."""
 ALONE_AS_HEAD: Final = ("activations-noise", "activations-turned")
@@ -102,12 +109,13 @@ def _numbers(what: str, virtual: str) -> tuple[Kind, ...]:
     )
 
 
-def _alone(told: str, layout: Layout) -> Kind:
-    what, _, lie = told.rpartition("-")
+def _alone(told: str, layout: Layout, more: tuple[str, str] = ("", "")) -> Kind:
+    what, _, lie = told.partition(",")[0].rpartition("-")
     name, where = WHERE[layout]
+    called, besides = (f"{mark}{word}" if word else "" for mark, word in zip(("-", ", "), more))
     return Kind(
-        f"only-holder{name}-{what}-{NAMES.get(lie, lie)}",
-        f"{what} {NUMBERS[lie]}, of a stage's only holder{where}",
+        f"only-holder{name}-{what}-{NAMES.get(lie, lie)}{called}",
+        f"{what} {NUMBERS[lie]}, of a stage's only holder{where}{besides}",
         told=told,
         layout=layout,
     )
@@ -143,6 +151,7 @@ KINDS: Final = (
     Kind("fifty-identities", "fifty identities join, and work honestly until they have a majority",
          virtual="fifty"),
     *(_alone(told, ONE_EACH) for told in ALONE),
+    *(_alone(told, ONE_EACH, more) for told, more in ALONE_ON_GUARD.items()),
     *(_alone(told, AS_HEAD) for told in ALONE_AS_HEAD),
     _alone("activations-largest", WITH_STANDBY),
     *(_alone(told, WITH_ROOM) for told in ALONE_WITH_ROOM),

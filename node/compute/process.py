@@ -38,7 +38,7 @@ from ftnode.protocol.words.errors import LocalError
 FRAME_BYTES_MAX: Final = 1 << 20
 COMMANDS: Final = (
     "forward", "backward", "recount", "weigh", "reduce", "reduce_open", "reduce_close", "apply", "shelve", "unshelve",
-    "discard", "copy_chunk", "copy_drop", "sample_chunk", "retrace",
+    "discard", "copy_chunk", "copy_drop", "sample_chunk", "retrace", "course",
     "initialise", "forget",
     "install_begin", "install_chunk", "install_end", "export_begin", "export_chunk", "export_end",
     "snapshot_copy", "snapshot_release", "snapshot_load",
@@ -49,7 +49,7 @@ FAULTS: Final = {WrongLayer: "layers", DiskUnreadable: "unreadable", Misuse: "in
 """What a command says of what went wrong in a stage; the first that fits."""
 TASKS: Final = ("forward", "backward")
 """Those that may be begun and read later."""
-READS: Final = ("export_begin", "snapshot_copy", "copy_chunk", "copy_drop", "sample_chunk", "retrace")
+READS: Final = ("export_begin", "snapshot_copy", "copy_chunk", "copy_drop", "sample_chunk", "retrace", "course")
 """Those that change nothing of the stage: for want of memory they fail, and cost nobody anything."""
 CARD_MEMORY: Final = "expandable_segments:True"
 """How torch takes memory of a card, read when it first does: in pieces that grow, so that none is left between tensors

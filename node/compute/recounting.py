@@ -10,18 +10,22 @@ On which weights:
 - `on_lent`: that somebody lent for a stage that we made of them. They are kept in the host's memory until a step is
   made with that stage.
 - `on_copy`: of a copy of a stage that is not here (rule 53). It comes by chunks, and is dropped when it has been tried.
-  What its visits give to a sample of the gradient is kept, to be compared with what went into the step (`retrace`).
+  What its visits give to a sample of the gradient is kept, to be compared with what went into the step (`retrace`),
+  and what they give to some tiles until the next copy, to be compared with the way of its weights (`course`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from random import SystemRandom
+from typing import Final
 
 import torch
 from torch import Tensor
 
+from ftnode.models.course import Tile, course, tells, tiles
 from ftnode.models.ledger import AttemptId
 from ftnode.models.number_check import NumberCheck
 from ftnode.models.optimiser import OptimiserConfig
@@ -67,6 +71,25 @@ class _Given:
     gradient: Tensor
 
 
+LATE_AWAY_MAX: Final = 0.8
+"""Visits on a copy of some steps before give about what the holder passed on, unless somebody shows what it was not
+given: what has nothing to do with it is 1 away and more. Weights that changed too much say nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """A copy of a stage of one peer, `of`, on which visits were done again: its weights and what these gave, as tiles.
+    The peer does not know which."""
+
+    version: StageVersion
+    of: str
+    step: int
+    """Whose visits these are: that which the copy is of, or a later one."""
+    places: list[Tile]
+    weights: list[Tensor]
+    gradients: list[Tensor]
+
+
 class Recounting:
     """Of one compute process. Nothing of it counts for the step."""
 
@@ -85,6 +108,11 @@ class Recounting:
         self.copies: dict[int, Tensor] = {}
         """The weights [n] of the copy that is to be tried next, by its stage, likewise."""
         self._given: _Given | None = None
+        self._tried: dict[int, _Tried] = {}
+        """By stage, the newest one."""
+        self._courses: dict[int, tuple[StageVersion, StageVersion, float | None]] = {}
+        """By stage, from the last copy before that one to it, and what course() found; None: it says nothing."""
+        self._draws = SystemRandom()
 
     def again(self, several: Sequence[Stage], visits: Visits) -> float:
         """How far what they passed on and handed back is from what these stages make, at most, as a share of its norm;
@@ -109,7 +137,22 @@ class Recounting:
         """As `on_lent`, on the copy of a stage of that version; NOT_DONE where none is here, or it does not fit. `key`:
         of the sample of the gradient that is kept."""
         copy = self.copies.pop(stage, None)
-        return NOT_DONE if copy is None else self._beside(stage, copy, version, visits, key, NOT_DONE)
+        if copy is None:
+            return NOT_DONE
+
+        def keep(gradient: Tensor, away: float) -> None:
+            if key >= 0:
+                self._keep_sample(stage, copy, version, key, gradient)
+            if stage and away <= LATE_AWAY_MAX:
+                self._keep_tiles(stage, copy, version, visits, gradient)
+
+        return self._beside(stage, copy, replace(version, step=visits.step - 1), visits, keep, NOT_DONE)
+
+    def course(self, stage: int, before: StageVersion, after: StageVersion) -> float | None:
+        """Which way the weights went from the copy of `before` to that of `after` (models/course.py). None: they are
+        not the last two that were tried, or too little happened between them."""
+        first, last, found = self._courses.get(stage, (None, None, None))
+        return found if (first, last) == (before, after) else None
 
     def retrace(self, stage: int, version: StageVersion, key: int, samples: Sequence[Sampled]) -> float:
         """How far what went into the step on the weights of `version` is from what the visits give that were done again
@@ -216,17 +259,18 @@ class Recounting:
         return back if visits.first else None
 
     def _beside(
-        self, stage: int, weights: Tensor, version: StageVersion, visits: Visits, key: int = -1, lacking: float = 0.0
-    ) -> float:
+        self, stage: int, weights: Tensor, version: StageVersion, visits: Visits,
+        keep: Callable[[Tensor, float], None] | None = None, lacking: float = 0.0,
+    ) -> float:  # fmt: skip
         """On a stage that is there for as long as it takes; `lacking` where there is no memory for it, which costs our
-        stages nothing."""
+        stages nothing. `keep` gets the gradient [n] of the visits, and what is answered."""
         room = self._room()
         if room is not None and room < self._plan.held_size(stage) + self._plan.size(stage, "weights"):
             return lacking  # its state, its gradient, and that apart
         try:
             away = self.again([self._stage_of(stage, weights, version)], visits)
-            if key >= 0:
-                self._keep_sample(stage, weights, version, key)
+            if keep is not None:
+                keep(self.apart[stage][1].gradient, away)
             return away
         except (RuntimeError, MemoryError) as error:
             if not out_of_memory(error):
@@ -235,14 +279,40 @@ class Recounting:
         finally:
             self.apart.pop(stage, None)
 
-    def _keep_sample(self, stage: int, weights: Tensor, version: StageVersion, key: int) -> None:
+    def _keep_sample(self, stage: int, weights: Tensor, version: StageVersion, key: int, given: Tensor) -> None:
         """Of what the visit has given to the gradient. Another of the same copy adds to it."""
         drawn = pieces(self._plan, stage, key)
-        gradient = gathered(self.apart[stage][1].gradient, drawn, rows=False).cpu()
+        gradient = gathered(given, drawn, rows=False).cpu()
         last = self._given
         if last is not None and (last.stage, last.version, last.key) == (stage, version, key):
             gradient += last.gradient
         self._given = _Given(stage, version, key, gathered(weights, drawn, rows=False), gradient)
+
+    def _keep_tiles(self, stage: int, weights: Tensor, version: StageVersion, visits: Visits, given: Tensor) -> None:
+        """Of what the visit has given to the gradient, likewise. Visits of a later step take the place of others. With
+        the first one of another copy it is known which way the weights went since the last."""
+        last, of, step = self._tried.get(stage), visits.of, visits.step
+        if last is not None and (last.version, last.of) == (version, of):
+            gradients = [place.of(given) for place in last.places]
+            if last.step == step:
+                gradients = [one + other for one, other in zip(last.gradients, gradients)]
+            self._tried[stage] = replace(last, step=step, gradients=gradients)
+            return
+        if step != version.step + 1:
+            return
+        self._courses.pop(stage, None)
+        if last is not None and last.of == of:
+            self._courses[stage] = last.version, version, self._course(last, version, weights)
+        places = tiles(self._plan.entries(stage, "weights"), self._draws)
+        self._tried[stage] = _Tried(
+            version, of, step, places, [place.of(weights) for place in places], [place.of(given) for place in places]
+        )
+
+    def _course(self, last: _Tried, version: StageVersion, weights: Tensor) -> float | None:
+        after = [place.of(weights) for place in last.places]
+        if not tells(self._optimiser, last.version.step, version.step, after):
+            return None
+        return course(last.weights, after, last.gradients)
 
     def _apart_of(self, held: Stage, visits: Visits) -> Apart:
         """Of one peer in one attempt; what is there of another one is done with."""

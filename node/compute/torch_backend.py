@@ -328,6 +328,12 @@ class TorchStages:
             raise Misuse("a sample that has not come", stage)
         return self._done(value=self.recounting.retrace(stage, _version(version), key, samples))
 
+    def course(self, stage: int, before: PlainVersion, after: PlainVersion) -> Answer:
+        """`value`: by how many standard deviations the weights went against the gradient from one copy that was tried
+        to the next one; `fault`: why that says nothing."""
+        found = self.recounting.course(stage, _version(before), _version(after))
+        return self._done(fault="too little happened") if found is None else self._done(value=found)
+
     def weigh(
         self, stage: int, step: int, attempt: PlainAttempt, of: list[Any], key: int,
         parts: Sequence[Sequence[Sequence[int]]],

@@ -23,7 +23,7 @@ from ftnode.node.weights.copies import Copy, CopyStore
 from ftnode.node.weights.copy_fetching import Fetched
 from ftnode.node.weights.reading import CopyReading, call_in_time, call_with_slot
 from ftnode.protocol.words.codec import to_plain
-from ftnode.protocol.words.effects import NOT_DONE, Keep, Recount, Retrace, Sample, Task
+from ftnode.protocol.words.effects import NOT_DONE, Course, Keep, Recount, Retrace, Sample, Task
 from ftnode.protocol.words.events import Done, Event, KeepFailed
 from ftnode.protocol.words.types import Handle, Version
 
@@ -46,7 +46,7 @@ class CopyTrials:
         self._key = -1
         """By which samples of that trial are drawn."""
 
-    def start(self, task: Recount | Sample | Retrace, nursery: trio.Nursery) -> None:
+    def start(self, task: Recount | Sample | Retrace | Course, nursery: trio.Nursery) -> None:
         """Done follows: with value NOT_DONE, of a Retrace 0, where there is nothing to compare with."""
         if isinstance(task, Sample):
             if task.key != self._key:
@@ -55,6 +55,9 @@ class CopyTrials:
             return
         if isinstance(task, Retrace):
             nursery.start_soon(self._retrace, task)
+            return
+        if isinstance(task, Course):
+            nursery.start_soon(self._course, task)
             return
         named = {
             "input": task.input, "gradient": task.gradient, "passed_on": task.passed_on,
@@ -100,6 +103,16 @@ class CopyTrials:
                 value, fault = await self._compare(task, lent)
         except (ComputeError, trio.TooSlowError) as error:
             log.info("how stage %d was trained is not looked at: %s", task.stage, error)
+        self._answer(task, value, fault)
+
+    async def _course(self, task: Course) -> None:
+        value, fault = 0.0, "compute does not answer"
+        try:
+            before, after = to_plain(task.before), to_plain(task.after)
+            answer = await call_in_time(self._compute, "course", stage=task.stage, before=before, after=after)
+            value, fault = number_in(answer, "value")
+        except (ComputeError, trio.TooSlowError) as error:
+            log.info("which way stage %d went is not looked at: %s", task.stage, error)
         self._answer(task, value, fault)
 
     def _answer(self, task: Task, value: float, fault: str) -> None:

@@ -31,6 +31,7 @@ from ftnode.protocol.step.line_pace import LinePace
 from ftnode.protocol.step.patience import most_tasks
 from ftnode.protocol.step.task_order import LiveActivations, Pace
 from ftnode.protocol.words.effects import (
+    Course,
     Discard,
     Effect,
     Forget,
@@ -557,9 +558,8 @@ class Holder:
             self.copy_trials.on_sample(done)
             return self.copy_trials.go_on(s, self.work, self.copies)
         of_copy = isinstance(done.task, Recount) and done.task.copy is not None
-        if of_copy or isinstance(done.task, Retrace):
-            judges = self.copy_trials.on_done if of_copy else self.copy_trials.on_retraced
-            out = judges(s, done)
+        if of_copy or isinstance(done.task, Retrace | Course):
+            out = self.copy_trials.on_done(s, done)
             self._say_what_is_refuted(s, out)
             return out.extended(self.copy_trials.go_on(s, self.work, self.copies))
         self._task_since = s.now

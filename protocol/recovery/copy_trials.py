@@ -7,18 +7,28 @@ the visits are done again on it, some steps later where the line is thin.
 
     copy of the base → some visits of that step → tensors of those beside → the copy is whole → Recount of each
 
-What these visits give to the gradient then tells how the holder trained the stage in that step (step_trace.py).
+What these visits give to the gradient then tells how the holder trained the stage in that step (step_trace.py), and
+with the next copy that is tried, whether the weights went against it since. For that the holder is asked for nothing.
+So that it does not know in which step to train rightly, some visits of a later step are done again on the same copy,
+which is as good for this: a late trial.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from ftnode.protocol.recovery.copies import OwnCopies, every
-from ftnode.protocol.recovery.step_trace import StepTrace, enough, grown, spoken
+from ftnode.protocol.recovery.step_trace import (
+    COURSE_STEPS_MAX,
+    StepTrace,
+    enough,
+    grown,
+    grown_by_course,
+    spoken,
+)
 from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.step.attempt import StepWork
 from ftnode.protocol.step.check import TRIAL_BLOCKS, Check, Lot
@@ -26,7 +36,7 @@ from ftnode.protocol.step.doubts import Doubts
 from ftnode.protocol.step.routes import route_of, stages_beside
 from ftnode.protocol.step.tensor_holds import Holds
 from ftnode.protocol.wire.admission import REASON_MAX
-from ftnode.protocol.words.effects import NOT_DONE, Backward, Compute, Effect, Recount, Release, Retrace, Sample
+from ftnode.protocol.words.effects import NOT_DONE, Backward, Compute, Course, Effect, Recount, Release, Retrace, Sample
 from ftnode.protocol.words.events import Done
 from ftnode.protocol.words.messages import Boundary, Donor, SealedTensor, WasGiven
 from ftnode.protocol.words.settings import Settings
@@ -38,6 +48,17 @@ ASKS_A_BEAT: Final = 8
 COPIES_ROUND: Final = 2.0
 """What an honest holder passed on is at most so many times as far off on a copy as on its weights: the copy's encoding
 rounds as well (docs/reference/liars.md has figures)."""
+
+
+LATE_STEPS: Final = 5
+"""After the one that a copy is of, visits of a late trial are at most of that step."""
+LATE_BLOCKS: Final = 1
+"""Visits of it, so that all trials are at most half as many again."""
+LATE_CHANCE: Final = 1 / 2
+"""Of each of these, to be the one."""
+WAITS_STEPS: Final = LATE_STEPS + 1
+"""Of a holder that trains rightly when it is asked for copies, one that is not due comes so many steps after the last,
+so that there is time for a late trial between them."""
 
 
 class Refuted(NamedTuple):
@@ -53,9 +74,14 @@ class _Trial:
     """Of one copy."""
 
     def __init__(
-        self, me: Peer, lot: Lot, version: Version, work: StepWork, settings: Settings, trace: StepTrace
+        self, me: Peer, lot: Lot, version: Version, work: StepWork, settings: Settings, trace: StepTrace,
+        course: Course | None = None,
     ) -> None:  # fmt: skip
         self.stage, self.of, self.version = lot.learnt[0], lot.of, version
+        self.course = course
+        """From the last copy that was tried to this one, until it is looked at."""
+        self.late = work.begin.base != lot.copy
+        self.blocks = LATE_BLOCKS if self.late else TRIAL_BLOCKS
         self.trace, self._showing = trace, work.showing
         self.holds = Holds(beside=work.holds)
         view, begin = work.view, work.begin
@@ -69,7 +95,7 @@ class _Trial:
         """Of which all is here."""
         self.done_again = 0
         """Visits, and what the holder passed on is what they give."""
-        self.running: Recount | Retrace | None = None
+        self.running: Recount | Retrace | Course | None = None
         self._asks_at, self._pause = 0.0, 0.0
 
     def asks_again(self, s: Situation) -> list[Effect]:
@@ -90,8 +116,35 @@ class _Trial:
 
     @property
     def over(self) -> bool:
-        traces = self.done_again and self.trace.goes_on
-        return not (self.collects or self.due or self.running or traces)
+        goes_on = self.done_again and (self.trace.goes_on or self.course is not None)
+        return not (self.collects or self.due or self.running or goes_on)
+
+
+@dataclass(slots=True)
+class _Known:
+    """Of a stage's only holder: what its steps speak against it, and the way of its weights. They add up apart, since
+    each sees what the other one does not."""
+
+    steps: float = 0.0
+    course: float = 0.0
+    last: Version | None = None
+    """The newest copy on which some of its visits were done again."""
+    late: bool = False
+    """Visits of a later step were drawn, too."""
+    adapts: bool = False
+    """Its weights went the right way when a copy was fetched that was not due, and had not before."""
+    fetch_from: int = 0
+    """The step from which on a copy that is not due is fetched, where something speaks against it."""
+    pause: int = 1
+    """So many steps later the next one, if nothing comes of that."""
+
+    @property
+    def doubted(self) -> bool:
+        return max(self.steps, self.course) > 0.0
+
+    def learnt(self) -> None:
+        """Something came of a copy."""
+        self.fetch_from, self.pause = 0, 1
 
 
 class CopyTrials:
@@ -101,11 +154,8 @@ class CopyTrials:
         self._trial: _Trial | None = None
         self._drawn: dict[int, Version] = {}
         """Stage → the copy of which it was drawn last whether it is tried."""
-        self._against: dict[tuple[int, Peer], float] = {}
-        """What speaks against the training of stages' only holders; nothing where they are not here."""
-        self._fetches: dict[tuple[int, Peer], tuple[int, int]] = {}
-        """For those: the step from which on a copy that is not due is fetched for it, and how many steps later the next
-        one if nothing comes of that."""
+        self._known: dict[tuple[int, Peer], _Known] = {}
+        """By stage and only holder."""
         self.refuted: Refuted | None = None
         """What the leader is told until the stage has others, or another copy is tried."""
 
@@ -123,60 +173,108 @@ class CopyTrials:
         if self._trial is not None and (sample := self._trial.trace.on_begin(begin)) is not None:
             out.append(Compute(sample))
         self._let_go(s, out, copies)
+        if begin.skip:
+            for known in self._known.values():
+                known.last = None  # weights that were to stay went nowhere
         if self.refuted is not None and (self.refuted.stage, s.me) not in begin.keepers:
             self.refuted = None
         member = view is not None and s.member and begin.attempt.view == view.number
         tries = member and begin.training and not begin.skip and s.settings.checks
         if view is None or not tries:
             return out
-        kept = sorted((stage for stage, keeper in begin.keepers if keeper == s.me), key=lambda stage: stage == HEAD)
-        for stage in kept:  # there are copies of the head more often, so that a trial of it gives way to others
-            if self._trial is not None and (stage == HEAD or self._trial.stage != HEAD):
-                break
-            of, here = _holder_that_is_seen(s, view, stage), copies.keeps(stage, begin.base)
-            if of is None or self._drawn.get(stage) == begin.base or not (here or copies.may_fetch(stage)):
-                continue
-            if here and copies.lent_by(stage, begin.base) != of:
-                continue  # of who held the stage before: ours is not what this one has made of others
-            doubted = doubts.choose(begin.step, [of], s.chance) is not None
-            doubted = doubted or self._hastens(stage, of, begin.step, here)
-            if not (here or doubted):
-                continue
-            if not here:
-                out.append(copies.fetch(s, begin, stage))
-            self._drawn[stage] = begin.base
-            if doubted or s.chance.random() < _chance(stage, s.settings):
-                self._end(out)
-                lot = Lot(of, 0.0, s.chance.getrandbits(32), (stage,), copy=begin.base)
-                donor = Donor(stage, of, s.contacts.get(of, ()))
-                trace = StepTrace(donor, begin.base, begin.attempt, s.chance.getrandbits(32))
-                self._trial, self.refuted = _Trial(s.me, lot, begin.base, work, s.settings, trace), None
-                if stage == HEAD:
-                    trace.end()  # microbatches train embeddings of other words each, so that a few say nothing of all
-                else:
-                    out.append(Compute(trace.begin()))
-                break
+        kept = [stage for stage, keeper in begin.keepers if keeper == s.me]
+        blocks = sorted(stage for stage in kept if stage != HEAD)
+        # There are copies of the head more often, so that a trial of it gives way to others. So does a late one.
+        trial = self._trial
+        gives_way = trial is None or trial.stage == HEAD
+        if (gives_way or (trial is not None and trial.late)) and any(
+            self._begins(s, out, view, work, copies, doubts, stage) for stage in blocks
+        ):
+            return out
+        if gives_way and self._begin_late(s, out, view, work, copies, blocks):
+            return out
+        if self._trial is None and HEAD in kept:
+            self._begins(s, out, view, work, copies, doubts, HEAD)
         return out
+
+    def _begins(
+        self, s: Situation, out: Outcome, view: View, work: StepWork, copies: OwnCopies, doubts: Doubts, stage: int
+    ) -> bool:
+        """A trial of the copy of this stage of the Begin's base, if there is one, and it is drawn."""
+        begin = work.begin
+        of, here = _holder_that_is_seen(s, view, stage), copies.keeps(stage, begin.base)
+        if of is None or self._drawn.get(stage) == begin.base or not (here or copies.may_fetch(stage)):
+            return False
+        if here and copies.lent_by(stage, begin.base) != of:
+            return False  # of who held the stage before: ours is not what this one has made of others
+        doubted = doubts.choose(begin.step, [of], s.chance) is not None
+        doubted = doubted or self._hastens(stage, of, begin.step, here)
+        if not (here or doubted):
+            return False
+        if not here:
+            out.append(copies.fetch(s, begin, stage))
+        self._drawn[stage] = begin.base
+        if not doubted and s.chance.random() >= _chance(stage, s.settings):
+            return False
+        self._end(out)
+        lot = Lot(of, 0.0, s.chance.getrandbits(32), (stage,), copy=begin.base)
+        donor = Donor(stage, of, s.contacts.get(of, ()))
+        trace = StepTrace(donor, begin.base, begin.attempt, s.chance.getrandbits(32))
+        course = self._course(stage, of, begin.base)
+        self._trial, self.refuted = _Trial(s.me, lot, begin.base, work, s.settings, trace, course), None
+        if stage == HEAD:
+            trace.end()  # microbatches train embeddings of other words each, so that a few say nothing of all
+        else:
+            out.append(Compute(trace.begin()))
+        return True
+
+    def _begin_late(
+        self, s: Situation, out: Outcome, view: View, work: StepWork, copies: OwnCopies, stages: Sequence[int]
+    ) -> bool:
+        """On the last copy that was tried, some visits of the step that begins. Nobody asks the holder about these. So
+        they only count where it passed on about what they give."""
+        begin = work.begin
+        for stage in stages:
+            of = _holder_that_is_seen(s, view, stage)
+            known = self._of(stage, of) if of is not None else _Known()
+            if of is None or known.last is None or known.late or not copies.has(stage, known.last):
+                continue
+            if not 0 < begin.base.step - known.last.step <= LATE_STEPS or s.chance.random() >= LATE_CHANCE:
+                continue
+            self._end(out)
+            known.late, lot = True, Lot(of, 0.0, s.chance.getrandbits(32), (stage,), copy=known.last)
+            trace = StepTrace(Donor(stage, of, ()), known.last, begin.attempt, 0)
+            trace.end()
+            self._trial = _Trial(s.me, lot, known.last, work, s.settings, trace)
+            return True
+        return False
+
+    def _course(self, stage: int, of: Peer, base: Version) -> Course | None:
+        """From the last copy of that holder on."""
+        before = self._of(stage, of).last
+        near = before is not None and 0 < base.step - before.step <= COURSE_STEPS_MAX
+        return Course(stage, before, base) if before is not None and near and stage != HEAD else None
 
     def _hastens(self, stage: int, of: Peer, step: int, here: bool) -> bool:
         """Something speaks against the holder. A copy that is not due is fetched for that, but not in each step, where
         nothing comes of them: it may lend no samples."""
-        if not self._against.get((stage, of), 0.0):
+        known = self._of(stage, of)
+        waits = known.adapts and known.last is not None and not known.steps and step <= known.last.step + WAITS_STEPS
+        if not known.doubted or (not here and (waits or step < known.fetch_from)):
             return False
         if not here:
-            first, pause = self._fetches.get((stage, of), (step, 1))
-            if step < first:
-                return False
-            self._fetches[stage, of] = step + pause, 2 * pause
+            known.fetch_from, known.pause = step + known.pause, 2 * known.pause
         return True
+
+    def _of(self, stage: int, holder: Peer) -> _Known:
+        return self._known.setdefault((stage, holder), _Known())
 
     def on_view(self, s: Situation, copies: OwnCopies) -> Outcome:
         """What others show is of an attempt in one view."""
         out = Outcome()
         self._collects_no_more(out)
         self._let_go(s, out, copies)
-        self._against = {whose: found for whose, found in self._against.items() if _holds_alone(s, *whose)}
-        self._fetches = {whose: at for whose, at in self._fetches.items() if whose in self._against}
+        self._known = {whose: known for whose, known in self._known.items() if _holds_alone(s, *whose)}
         if self.refuted is not None and not _holds_alone(s, self.refuted.stage, self.refuted.holder):
             self.refuted = None
         return out
@@ -185,13 +283,14 @@ class CopyTrials:
         """Compute is lost."""
         out = Outcome()
         self._end(out)
+        for known in self._known.values():
+            known.last = None
         return out
 
     def forget(self) -> Outcome:
         """The lineage is another one."""
         self.refuted = None
-        self._against.clear()
-        self._fetches.clear()
+        self._known.clear()
         return self.drop()
 
     def met(self, s: Situation, done: Done) -> Outcome:
@@ -200,8 +299,9 @@ class CopyTrials:
         if trial is None or not trial.collects or done.fault:
             return out
         if isinstance(task, Backward) and task.microbatch not in trial.met:
+            left = max(1.0, _expected(s, trial.check.view) - len(trial.met))
             trial.met.add(task.microbatch)
-            if trial.chosen < TRIAL_BLOCKS and s.chance.random() * _expected(s, trial.check.view) < TRIAL_BLOCKS:
+            if s.chance.random() * left < trial.blocks - trial.chosen:
                 visits = _visits(trial.stage, task.microbatch, trial.check.view, s.settings)
                 trial.chosen += 1
                 trial.check.told(trial.stage, visits, s.now)
@@ -234,7 +334,7 @@ class CopyTrials:
         for task in trial.check.show(boundary, handle):
             assert isinstance(task, Recount)
             trial.due.append(replace(task, key=trial.trace.key if trial.trace.goes_on else -1))
-            question = trial.check.asking_whether_given(task)
+            question = trial.check.asking_whether_given(task) if not trial.late else None
             out.extend([question] if question is not None else [])
         return out
 
@@ -259,7 +359,9 @@ class CopyTrials:
         idle = work is None or not (work.busy or work.can_advance)
         if trial is None or trial is not self._trial or trial.running is not None or not idle:
             return out
-        if not trial.due and not trial.collects and trial.done_again:
+        if trial.done_again and trial.course is not None:
+            trial.running, trial.course = trial.course, None
+        elif not trial.due and not trial.collects and trial.done_again:
             trial.running = trial.trace.due()
         elif trial.due and copies.has(trial.stage, trial.version):
             trial.running = trial.due.popleft()
@@ -273,40 +375,60 @@ class CopyTrials:
         if trial is not None and isinstance(task, Sample) and task.donor.peer == trial.of:
             trial.trace.on_sample(task, done.fault)
 
-    def on_retraced(self, s: Situation, done: Done) -> Outcome:
-        """It is known how the holder trained its stage in the step."""
+    def on_done(self, s: Situation, done: Done) -> Outcome:
+        """It is known what a visit gives on the copy, how the holder trained its stage in the step, or which way the
+        weights went."""
         out, trial, task = Outcome(), self._trial, done.task
-        if trial is None or not isinstance(task, Retrace) or task != trial.running:
+        if trial is None or task != trial.running:
             return out
+        trial.running = None
+        if isinstance(task, Recount):
+            self._on_recount(s, out, trial, task, done)
+        elif isinstance(task, Course):
+            self._on_course(out, trial, task, done)
+        elif isinstance(task, Retrace):
+            self._on_retrace(s, out, trial, task, done)
+        return out
+
+    def _on_retrace(self, s: Situation, out: Outcome, trial: _Trial, task: Retrace, done: Done) -> None:
         if not done.fault and done.value:
-            whose = trial.stage, trial.of
-            before = self._against.get(whose, 0.0)
-            now = grown(before, done.value, trial.done_again, s.settings.microbatches)
-            self._against[whose] = now
-            self._fetches.pop(whose, None)
-            if enough(now, done.value):
+            known = self._of(trial.stage, trial.of)
+            known.learnt()
+            known.steps = grown(known.steps, done.value, trial.done_again, s.settings.microbatches)
+            if enough(known.steps, done.value):
                 reason = f"it does not train with what its microbatches give: in step {task.step} {spoken(done.value)}"
                 self._refute(out, trial, reason, done.value, task.step)
         self._end(out)
-        return out
 
-    def on_done(self, s: Situation, done: Done) -> Outcome:
-        """A visit is done again on the copy."""
-        out, trial, task = Outcome(), self._trial, done.task
-        if trial is None or not isinstance(task, Recount) or task != trial.running:
-            return out
-        trial.running = None
+    def _on_course(self, out: Outcome, trial: _Trial, task: Course, done: Done) -> None:
+        if not done.fault:
+            known = self._of(trial.stage, trial.of)
+            if not known.steps:
+                known.learnt()
+            before, known.course = known.course, grown_by_course(known.course, done.value)
+            known.adapts = known.adapts or known.course < before
+            if enough(known.course):
+                reason = (
+                    f"its weights do not go the way of its microbatches: from step {task.before.step} to {task.step} "
+                    f"by {done.value:.2g} standard deviations more than by chance"
+                )
+                self._refute(out, trial, reason, 1.0, task.step)
+                self._end(out)
+
+    def _on_recount(self, s: Situation, out: Outcome, trial: _Trial, task: Recount, done: Done) -> None:
         self._release(out, trial.check.done(task, s.now))
-        if done.value == NOT_DONE:
-            return out
+        if done.value == NOT_DONE or trial.late:
+            return  # how far a late one is away says nothing
         if not done.fault and done.value <= COPIES_ROUND * s.settings.tensor_tolerance:
             trial.done_again += 1
-            return out
+            known = self._of(trial.stage, trial.of)
+            known.late = known.late and known.last == trial.version
+            known.last = trial.version
+            return
         away = done.fault or f"{done.value:.2g} of its size away from what its visit gives"
         reason = f"what it passed on of microbatch {task.microbatch} in step {task.step} is {away}, on the copy it lent"
         self._refute(out, trial, reason, 1.0 if done.fault else done.value, task.step)
         self._end(out)
-        return out
 
     def _refute(self, out: Outcome, trial: _Trial, reason: str, distance: float, step: int) -> None:
         self.refuted = Refuted(trial.stage, trial.of, reason[:REASON_MAX], distance)

@@ -17,9 +17,11 @@ from ftnode.protocol.words.effects import Retrace, Sample
 from ftnode.protocol.words.messages import Begin, Donor
 from ftnode.protocol.words.types import Attempt, Version
 
-SHARE_EXPECTED: Final = 0.5
+SHARE_EXPECTED: Final = 0.4
 """Of the cosine that some of the visits have with all of them where any two are at right angles to each other. Honest
-holders have 1.0 and more on the average, and 0 is no training at all. So this is half-way."""
+holders have 0.75 and more on the average, and 0 is no training at all. So this is about half-way."""
+GROWTH_TIMES: Final = 3.0
+"""What falls short of that counts so many times: the share of an honest holder has a deviation of 0.15."""
 GROWTH_MAX: Final = 1.5
 """By so much one step speaks against a holder at most."""
 EVIDENCE_MAX: Final = 4.0
@@ -29,14 +31,26 @@ WORSE_THAN_ANY: Final = 2.0
 """No cosine is so far from 1: the update does not follow from the gradient at all, and that is enough by itself."""
 
 
+COURSE_EXPECTED: Final = 4.0
+"""Standard deviations, half-way between chance and what small models have at least on the average (decision 0076)."""
+COURSE_STEPS_MAX: Final = 30
+"""Between two copies. The way of honest weights has less and less to do with one step."""
+
+
+def grown_by_course(evidence: float, deviations: float) -> float:
+    """As grown(), of how the weights went from one copy to the next: as Course says. What is taken off is bounded, too:
+    one that adapts is not seen each time."""
+    return max(0.0, evidence + max(-GROWTH_MAX, min(GROWTH_MAX, (COURSE_EXPECTED - deviations) / 2)))
+
+
 def grown(evidence: float, away: float, done_again: int, microbatches: int) -> float:
     """What speaks against a holder after another step of which `done_again` visits were done again (a cumulative sum:
     E. S. Page 1954, "Continuous Inspection Schemes"). `away`: as Retrace says."""
     share = (1.0 - away) / sqrt(min(1.0, done_again / microbatches))
-    return max(0.0, evidence + min(GROWTH_MAX, SHARE_EXPECTED - share))
+    return max(0.0, evidence + min(GROWTH_MAX, GROWTH_TIMES * (SHARE_EXPECTED - share)))
 
 
-def enough(evidence: float, away: float) -> bool:
+def enough(evidence: float, away: float = 0.0) -> bool:
     """To say that the holder trains another way than its microbatches go."""
     return evidence > EVIDENCE_MAX or away > WORSE_THAN_ANY
 

@@ -195,6 +195,29 @@ class Retrace:
         return self.after.attempt
 
 
+@dataclass(frozen=True, slots=True)
+class Course:
+    """Compare how weights went from the copy of `before` to that of `after` with what the visits gave that were done
+    again on the former. Done's `value` is by how many standard deviations they went against it more than by chance. Its
+    `fault` says why nothing can be told. Comes after a Recount on each of both."""
+
+    stage: int
+    before: Version
+    after: Version
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        return (self.stage,)
+
+    @property
+    def step(self) -> int:
+        return self.after.step
+
+    @property
+    def attempt(self) -> Attempt:
+        return self.after.attempt
+
+
 NOT_SHOWN: Final = "not shown"
 """What the fault of a Weigh begins with, where `shown_by` shows nothing that `of` has signed."""
 
@@ -226,7 +249,7 @@ class Weigh:
 
 
 StepTask = Forward | Backward | Reduce | Recount | Weigh
-TrialTask = Sample | Retrace
+TrialTask = Sample | Retrace | Course
 """Of a stage that is none of ours (rules 53 and 54)."""
 Task = StepTask | TrialTask
 
@@ -471,5 +494,5 @@ EFFECTS: Final[dict[str, type]] = {
     )
 }  # fmt: skip
 TASKS: Final[dict[str, type]] = {
-    kind.__name__: kind for kind in (Forward, Backward, Reduce, Recount, Weigh, Sample, Retrace)
+    kind.__name__: kind for kind in (Forward, Backward, Reduce, Recount, Weigh, Sample, Retrace, Course)
 }

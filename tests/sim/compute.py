@@ -13,7 +13,18 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
-from ftnode.protocol.words.effects import NOT_DONE, Apply, Backward, Forward, Recount, Reduce, Retrace, Sample, Task
+from ftnode.protocol.words.effects import (
+    NOT_DONE,
+    Apply,
+    Backward,
+    Course,
+    Forward,
+    Recount,
+    Reduce,
+    Retrace,
+    Sample,
+    Task,
+)
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Attempt, Handle, Peer, Version
 from tests.sim.checks import Ledger, Violation
@@ -127,6 +138,10 @@ def as_accumulated(gradients: dict[tuple[int, int], int]) -> dict[tuple[int, int
     return gradients
 
 
+COURSES = 64
+"""Steps of which a holder knows what it trained with."""
+
+
 def usual_score() -> float:
     """Nats per token."""
     return 3.0
@@ -136,8 +151,8 @@ class Compute:
     """One compute process. Raises Violation when the core asks for what no compute process may be asked for."""
 
     __slots__ = ("accumulated", "begun_in", "ledger", "lent", "lent_falsely", "lies", "lineage", "made_of_lies",
-                 "microbatches", "owner", "poisons", "recounted", "reduced", "saved", "score", "stages", "swap",
-                 "trained_with", "trains", "tried", "watched", "weights")  # fmt: skip
+                 "microbatches", "on_copies", "owner", "poisons", "recounted", "reduced", "saved", "score", "stages",
+                 "swap", "trained_in", "trained_with", "trains", "tried", "watched", "weights")  # fmt: skip
 
     def __init__(self, owner: str, settings: Settings, ledger: Ledger, poisons: list[Poison]) -> None:
         self.owner = owner
@@ -175,6 +190,10 @@ class Compute:
         """What others did of a stage in an attempt, done again."""
         self.tried: dict[tuple[int, Version], Gradients] = {}
         """What visits gave that were done again on a copy of a stage, of that version; of one copy at a time."""
+        self.on_copies: dict[int, dict[Version, tuple[int, Gradients]]] = {}
+        """The same of each stage, of the last two copies, with the step of these visits: of a late trial, if any."""
+        self.trained_in: dict[int, dict[int, Gradients]] = {}
+        """By stage and step, what its sum was made of, of the last COURSES steps."""
         self.trained_with: dict[int, Gradients] = {}
         """What the last sum of a stage was made of that it was trained with."""
 
@@ -346,6 +365,11 @@ class Compute:
             return
         name = stage, task.copy
         self.tried = {name: self.tried.get(name, {}) | {(task.microbatch, visit): chain}}
+        copies = self.on_copies.setdefault(stage, {})
+        of_step, given = copies.get(task.copy, (task.step, {}))
+        given = given if of_step == task.step else {}
+        copies[task.copy] = task.step, given | {(task.microbatch, visit): chain}
+        self.on_copies[stage] = dict([*copies.items()][-2:])
 
     def contribution(self, task: Reduce, count: int) -> tuple[Gradients, str]:
         """What was accumulated here for a reduction, `count` visits (-1: any), and on which commit."""
@@ -399,6 +423,9 @@ class Compute:
                 raise Violation("I7", f"{self.owner} applies a gradient that is not finite: {effect}")
             history = hash((history, reduction.chain))
             self.trained_with[stage] = reduction.parts
+            steps = self.trained_in.setdefault(stage, {})
+            steps[version.step] = reduction.parts
+            steps.pop(version.step - COURSES, None)
         if stage in self.made_of_lies and not effect.skipped:
             raise Violation("I4", f"{self.owner} goes on with stage {stage}, which is made of what nobody works with")
         for lent, had in self.lent.get(stage, {}).items():
@@ -429,7 +456,7 @@ class Compute:
 
 def needed(task: Task) -> tuple[int, ...]:
     """The stages of ours without which nothing comes of it."""
-    if type(task) in (Sample, Retrace) or (type(task) is Recount and task.copy is not None):
+    if type(task) in (Sample, Retrace, Course) or (type(task) is Recount and task.copy is not None):
         return ()
     return (task.rebuilt,) if type(task) is Recount and task.rebuilt >= 0 else task.stages
 

@@ -13,7 +13,9 @@ from ftnode.protocol.words.view import View
 from tests.sim.compute import Compute, Gradients, Reduction, Tensor, Weights
 from tests.sim.network import Link
 
-COST: Final = {"Forward": 1.0, "Backward": 2.0, "Reduce": 0.5, "Recount": 3.0, "Weigh": 0.1, "Retrace": 0.1}
+COST: Final = {
+    "Forward": 1.0, "Backward": 2.0, "Reduce": 0.5, "Recount": 3.0, "Weigh": 0.1, "Retrace": 0.1, "Course": 0.1,
+}  # fmt: skip
 """Of a task, in forward passes. Embed, where it is said: of the head's tasks at the first visit."""
 
 

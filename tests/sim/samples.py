@@ -1,4 +1,5 @@
-"""Numbers of a stage's state that its holder lends, and what they tell of how it was trained (rule 54).
+"""Numbers of a stage's state that its holder lends, and what they tell of how it was trained (rule 54). And which way
+its weights go from one copy to the next, for which it lends nothing.
 
 A sample is the weights' history, and what the last sum was made of: from moments before and after a step follows its
 gradient.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ftnode.protocol.words.effects import Retrace, Sample
+from ftnode.protocol.words.effects import Course, Retrace, Sample
 from ftnode.protocol.words.events import Done
 from tests.sim.compute import NOTHING, Gradients, Weights
 from tests.sim.host import Host
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 ANOTHER_UPDATE = 3.0
 PATIENCE = 1.0
+AGAINST = 10.0
+"""Standard deviations, of an honest holder."""
 
 
 class Lent(NamedTuple):
@@ -53,7 +56,7 @@ class Samples:
         else:
             self._ends(host, task, "the donor is elsewhere")
 
-    def _ends(self, host: Host, task: Sample, fault: str) -> None:
+    def _ends(self, host: Host, task: Sample | Course, fault: str) -> None:
         self.world.deliver(host, Done(task, None, 0.0, 0, "", fault))
 
     def retrace(self, host: Host, task: Retrace) -> None:
@@ -69,6 +72,18 @@ class Samples:
             value = float(not given.items() <= after.gradients.items())
             value = value if follows == after.weights.history else ANOTHER_UPDATE
         self.world.answer(host, task, NOTHING._replace(value=value))
+
+    def course(self, host: Host, task: Course) -> None:
+        """AGAINST where the weights went against what visits gave that were done again on the first copy."""
+        view, kept = host.participant.view, host.compute.on_copies.get(task.stage, {})
+        group = view.holders[task.stage] if view is not None else ()
+        steps = self.world.by_id[group[0].id].compute.trained_in.get(task.stage, {}) if len(group) == 1 else {}
+        step, given = kept.get(task.before, (0, {}))
+        trained = steps.get(step)
+        if not given or trained is None or task.after not in kept:
+            self._ends(host, task, "too little happened")
+            return
+        self.world.answer(host, task, NOTHING._replace(value=AGAINST if given.items() <= trained.items() else 0.0))
 
     @staticmethod
     def _of(host: Host, peer: str, task: Retrace, one: Sample) -> bool:

@@ -61,6 +61,11 @@ TRAINS: Final = Shown(
      "node.compute.test_retrace:test_such_a_holder_goes_after_some_steps"),
     ("sim.test_only_holders:test_without_a_part_of_it_who_trains_with_something_else_stays",),
 )  # fmt: skip
+ON_GUARD: Final = Shown(
+    ("sim.test_only_holders:test_who_lends_no_samples_and_trains_with_something_else_goes",
+     "node.compute.test_course:test_nor_do_they_where_it_trains_rightly_in_the_steps_that_are_looked_at"),
+    ("sim.test_only_holders:test_planted_where_nobody_looks_which_way_weights_go_it_stays",),
+)  # fmt: skip
 LARGEST: Final = Shown(
     ("models.test_stage:test_numbers_near_the_largest_float_are_refused_by_who_gets_them_first",),
     ("models.test_stage:test_planted_only_the_plain_sum_of_a_tensor_is_looked_at",),
@@ -93,6 +98,7 @@ TABLE: Final[dict[str, Shown]] = {
     **{kind.name: IN_SHADOW for kind in KINDS if kind.layout == ONE_EACH},
     **{kind.name: THE_HEAD for kind in KINDS if kind.layout == AS_HEAD},
     **{f"only-holder-gradients-{name}": TRAINS for name in ("turned", "noise", "older", "zero")},
+    **{kind.name: ON_GUARD for kind in KINDS if kind.name.endswith(("-unsampled", "-adapted"))},
     "only-holder-activations-largest": LARGEST,
     "only-holder-without-shadow-activations-largest": LARGEST,
     "only-holder-with-standby-activations-largest": LARGEST,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from types import MethodType
@@ -21,8 +21,7 @@ from ftnode.protocol.step.attempt import StepWork
 from ftnode.protocol.step.check import Check
 from ftnode.protocol.step.showing import Showing
 from ftnode.protocol.step.tensor_holds import Holds
-from ftnode.protocol.words.effects import Effect, Keep, Sample, Send
-from ftnode.protocol.words.events import Done
+from ftnode.protocol.words.effects import NOT_DONE, Effect, Keep, Sample, Send
 from ftnode.protocol.words.messages import Begin, Boundary, Show
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import HEAD, Peer
@@ -32,7 +31,7 @@ from tests.sim.host import Host
 from tests.sim.liars import grown, lost, view_of
 from tests.sim.planted import patched
 from tests.sim.rebuild import Rebuilding
-from tests.sim.samples import Samples
+from tests.sim.samples import AGAINST, Samples
 from tests.sim.test_checks import passes_on, turned
 from tests.sim.test_duty import LONG
 from tests.sim.test_signed_tensors import another
@@ -65,14 +64,18 @@ def shows_others(world: World, host: Host) -> None:
 def tried() -> Iterator[list[float]]:
     """How far off what was done again on copies is, each time."""
     values: list[float] = []
-    done_again = CopyTrials.on_done
-
-    def on_done(self: CopyTrials, s: Situation, done: Done) -> Outcome:
-        values.append(done.value)
-        return done_again(self, s, done)
-
-    with patched((CopyTrials, "on_done", on_done)):
+    with patched((CopyTrials, "_on_recount", counted(CopyTrials._on_recount, values))):
         yield values
+
+
+def counted(judged: Callable[..., None], values: list[float]) -> Callable[..., None]:
+    """It goes on as usual, and what came of each task is in `values`, if anything did."""
+
+    def on_done(self: CopyTrials, *given: Any) -> None:
+        values.extend([given[-1].value] if given[-1].value != NOT_DONE else [])
+        judged(self, *given)
+
+    return on_done
 
 
 @pytest.mark.parametrize("gradients", [False, True])
@@ -148,7 +151,7 @@ def test_a_copy_that_takes_several_steps_is_tried_on_the_step_that_it_is_of(seco
     assert len(values) > 5 and {*values} == {0.0} and not lost(world), (values, lost(world))
 
 
-@pytest.mark.parametrize("checks,least,most", [(0.0, 0, 0), (0.02, 0.003, 0.03), (0.1, 0.03, 0.15)])
+@pytest.mark.parametrize("checks,least,most", [(0.0, 0, 0), (0.02, 0.003, 0.045), (0.1, 0.03, 0.15)])
 def test_the_share_of_checks_says_how_many_visits_are_done_again(checks: float, least: float, most: float) -> None:
     world = world_of(1, replace(SETTINGS, checks=checks))
     before = world.ledger.top_commit()
@@ -233,13 +236,7 @@ def test_who_makes_another_update_of_its_gradient_goes_at_once() -> None:
 def retraced() -> Iterator[list[float]]:
     """What came of each step that was looked at."""
     values: list[float] = []
-    judged = CopyTrials.on_retraced
-
-    def on_retraced(self: CopyTrials, s: Situation, done: Done) -> Outcome:
-        values.append(done.value)
-        return judged(self, s, done)
-
-    with patched((CopyTrials, "on_retraced", on_retraced)):
+    with patched((CopyTrials, "_on_retrace", counted(CopyTrials._on_retrace, values))):
         yield values
 
 
@@ -302,8 +299,8 @@ def fetched(world: World, seconds: float, doubted: bool) -> int:
     view, kept = view_of(world), list[int]()
     keeper, fetch = dict(keepers(view, SETTINGS))[STAGE], OwnCopies.fetch
     if doubted:
-        against = world.by_id[keeper.id].participant.holder.copy_trials._against
-        against[STAGE, view.holders[STAGE][0]] = 0.3
+        trials = world.by_id[keeper.id].participant.holder.copy_trials
+        trials._of(STAGE, view.holders[STAGE][0]).steps = 0.3
 
     def counted(self: OwnCopies, s: Situation, begin: Begin, stage: int) -> Keep:
         kept.append(stage)
@@ -323,10 +320,85 @@ def test_who_lends_no_samples_is_not_asked_for_copies_without_end(planted: bool)
     with patched((Samples, "_ask", refuses)):
         usual = fetched(world_of(1), 40.0, False)
         if planted:
-            with patched((CopyTrials, "_hastens", lambda self, stage, of, *given: (stage, of) in self._against)):
+            with patched((CopyTrials, "_hastens", lambda self, stage, of, *given: self._of(stage, of).doubted)):
                 assert fetched(world_of(1), 40.0, True) > 2 * usual
         else:
             assert fetched(world_of(1), 40.0, True) <= 2 * usual
+
+
+NO_COURSE: Final = (CopyTrials, "_course", lambda self, *given: None)
+"""Nobody looks which way weights go."""
+
+
+def lends_no_samples(seed: int) -> tuple[World, str]:
+    """Of one that trains with something else, until it goes or for a while."""
+    world = world_of(seed)
+    liar = holder(world)
+    trains_otherwise(world, liar)
+    with patched((Samples, "_ask", refuses)):
+        world.run(world.now + 2 * SECONDS, lambda: str(liar.peer) in lost(world))
+    return world, str(liar.peer)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_who_lends_no_samples_and_trains_with_something_else_goes(seed: int) -> None:
+    """Its weights do not go the way of its microbatches."""
+    world, liar = lends_no_samples(seed)
+    assert lost(world) == [liar], [*world.notes][-20:]
+    world.run(world.now + SECONDS / 2)
+    assert lost(world) == [liar], [*world.notes][-20:]
+
+
+class Adapts:
+    """One that trains rightly in the steps whose weights it is asked for, and otherwise in all others."""
+
+    def __init__(self, world: World, liar: Host) -> None:
+        self.asked, self.compute = set[int](), liar.compute
+        sample, whole, peer = Samples._ask, Rebuilding._whole, liar.peer
+
+        def asks(samples: Samples, host: Host, task: Sample, waited: float) -> None:
+            if task.donor.peer == peer:
+                self.asked.add(task.version.step + 1)
+            sample(samples, host, task, waited)
+
+        def lends(rebuilding: Rebuilding, host: Host, effect: Keep, serial: int, weights: Weights, *rest: Any) -> None:
+            if effect.donor.peer == peer:
+                self.asked.add(weights.version.step + 1)
+            whole(rebuilding, host, effect, serial, weights, *rest)
+
+        self.bugs = (Samples, "_ask", asks), (Rebuilding, "_whole", lends)
+        liar.compute.trains, world.liars = self.trains, True
+
+    def trains(self, parts: Any) -> Any:
+        weights = self.compute.weights.get(STAGE)
+        return parts if weights is not None and weights.version.step + 1 in self.asked else turned(parts)
+
+
+@pytest.mark.parametrize(("seed", "planted"), [(1, False), (2, False), (1, True)])
+def test_who_trains_rightly_in_the_steps_that_it_is_asked_about_goes(seed: int, planted: bool) -> None:
+    """Some visits of others are done again, too. The planted bug: they are not."""
+    world = world_of(seed, replace(SETTINGS, shadow_every=10))
+    liar = holder(world)
+    adapts = Adapts(world, liar)
+    late = (copy_trials, "LATE_CHANCE", 0.0)
+    with patched(*adapts.bugs, *([late] if planted else [])):
+        world.run(world.now + 3 * SECONDS, lambda: str(liar.peer) in lost(world))
+    assert lost(world) == ([] if planted else [str(liar.peer)]), [*world.notes][-20:]
+
+
+def test_planted_where_nobody_looks_which_way_weights_go_it_stays() -> None:
+    with patched(NO_COURSE):
+        world, _ = lends_no_samples(1)
+    assert not lost(world)
+
+
+@pytest.mark.parametrize("stages", [2, 5])
+def test_which_way_honest_weights_go_is_looked_at_and_says_nothing_against_anybody(stages: int) -> None:
+    values = list[float]()
+    with patched((CopyTrials, "_on_course", counted(CopyTrials._on_course, values))):
+        world = world_of(1, replace(SETTINGS, stages=stages))
+        world.run(world.now + 2 * SECONDS)
+    assert len(values) > 5 and {*values} == {AGAINST} and not lost(world), values
 
 
 @pytest.mark.parametrize("planted", [False, True])
@@ -415,7 +487,7 @@ def test_where_the_holder_is_not_asked_what_it_was_given_it_goes_for_anothers_li
     ],
 )  # fmt: skip
 def test_without_a_part_of_it_who_trains_with_something_else_stays(bug: tuple[Any, str, Any]) -> None:
-    with patched(bug):
+    with patched(bug, NO_COURSE):
         world = world_of(1)
         liar = holder(world)
         trains_otherwise(world, liar)

@@ -37,7 +37,7 @@ from tests.sim.agreements import Agreements
 from tests.sim.bereaved import Bereaved
 from tests.sim.checks import Ledger, Violation, check_kept, handles_bound
 from tests.sim.commits import check_commit
-from tests.sim.compute import Compute, Poison, Result, Tensor, needed
+from tests.sim.compute import Compute, Poison, Result, Tensor, Weights, needed
 from tests.sim.directory import DirectoryService
 from tests.sim.disks import Disks, check_restart
 from tests.sim.host import Host
@@ -330,6 +330,16 @@ class World:
     def _know(self, host: Host, effect: fx.Know) -> None:
         host.known.add(effect.peer.id)
 
+    def _tried_on(self, host: Host, task: fx.Recount) -> Weights | None:
+        """The copy, or, where visits of a later step are done again on it, what the holder has: an old copy gives about
+        the same."""
+        assert task.copy is not None
+        copy, there = host.copy_of(task.stage, task.copy), self.by_id.get(task.of.id)
+        if copy is None or task.step == task.copy.step + 1:
+            return copy
+        weights = there.compute.weights.get(task.stage) if there is not None else None
+        return weights if weights is not None and weights.version.step + 1 == task.step else None
+
     def _task(self, host: Host, effect: fx.Compute) -> None:
         if not host.compute_up or host.lost.intersection(needed(effect.task)):
             return
@@ -343,8 +353,10 @@ class World:
             self.samples.start(host, effect.task)
         elif type(effect.task) is fx.Retrace:
             self.samples.retrace(host, effect.task)
+        elif type(effect.task) is fx.Course:
+            self.samples.course(host, effect.task)
         elif type(effect.task) is fx.Recount and effect.task.copy is not None:
-            copy = host.copy_of(effect.task.stage, effect.task.copy)
+            copy = self._tried_on(host, effect.task)
             self.answer(host, effect.task, host.compute.try_copy(effect.task, host.tensors, copy))
         elif type(effect.task) is fx.Weigh:
             self.reductions.weigh(host, effect.task)

@@ -30,6 +30,7 @@ from ftnode.node.compute.torch_backend import TorchStages
             Told("gradients", "turned", 0.1, 200, "/a/b", True),
         ),
         ("donors-turned,order=/x", Told("donors", "turned", order="/x")),
+        ("gradients-noise,hides=1,adapts=1", Told("gradients", "noise", hides=True, adapts=True)),
     ],
 )
 def test_a_lie_in_words(text: str, found: Told) -> None:

@@ -77,11 +77,14 @@ STEPS_SOMETIMES_MAX: Final = 250
 PAIRS: Final = Setting(group=2).name
 SOMETIMES: Final = ("tenth-of-visits", "tenth-from-step-200")
 LOT_ALONE: Final = "numbers have no size there, so that only a check by lot sees it, once in 100 steps"
-ADDED_UP: Final = "one step says too little to go by"
+BY_COPIES: Final = "it lends nothing that tells, so that it takes three copies, of which one is due every ten steps"
 
 
 KNOWN: Final = {
-    (ONLY_HOLDER, "only-holder-gradients-noise", "steps_until_found"): Missed(25, ADDED_UP),
+    **{
+        (ONLY_HOLDER, f"only-holder-gradients-{name}", "steps_until_found"): Missed(value, BY_COPIES)
+        for name, value in (("turned-unsampled", 26), ("turned-adapted", 30), ("noise-adapted", 62))
+    },
     ("boundary bfloat16", "activations-noise", "loss_ratio"): Missed(1.0115, "1.0015 and 1.003 in two other swarms"),
     ("subspace 32", "activations-older", "loss_ratio"): Missed(1.0234, "1.000 and 1.0047 in two other swarms"),
     **{
@@ -185,8 +188,8 @@ def test_planted_a_worse_measurement_fails(what: str, figures: dict[str, Any]) -
 
 def test_planted_a_better_one_leaves_an_exception_over(figures: dict[str, Any]) -> None:
     better = copy.deepcopy(figures)
-    row_of(better, "only-holder-gradients-noise", ONLY_HOLDER).update(steps_until_found=20)
-    assert outlived(better) == {(ONLY_HOLDER, "only-holder-gradients-noise", "steps_until_found")}
+    row_of(better, "only-holder-gradients-noise-adapted", ONLY_HOLDER).update(steps_until_found=20)
+    assert outlived(better) == {(ONLY_HOLDER, "only-holder-gradients-noise-adapted", "steps_until_found")}
 
 
 def test_honest_machines_stay_far_below_what_is_allowed(figures: dict[str, Any]) -> None:
