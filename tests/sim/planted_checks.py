@@ -75,6 +75,6 @@ BUGS: Final[dict[str, Bug]] = {
         Bug(forked_attempts_go_on, ("forks",), first=6),
         Bug(who_is_shown_nothing_is_in_the_wrong, ("hides",), first=10),
         Bug(its_word_is_enough, ("sees_no_parts",), first=6),
-        Bug(any_copy_is_taken, ("copies",), first=23),
+        Bug(any_copy_is_taken, ("copies",), first=112),
     )
 }
