@@ -48,8 +48,6 @@ ASKS_A_BEAT: Final = 8
 COPIES_ROUND: Final = 2.0
 """What an honest holder passed on is at most so many times as far off on a copy as on its weights: the copy's encoding
 rounds as well (docs/reference/liars.md has figures)."""
-
-
 LATE_STEPS: Final = 5
 """After the one that a copy is of, visits of a late trial are at most of that step."""
 LATE_BLOCKS: Final = 1

@@ -31,8 +31,9 @@ WORSE_THAN_ANY: Final = 2.0
 """No cosine is so far from 1: the update does not follow from the gradient at all, and that is enough by itself."""
 
 
-COURSE_EXPECTED: Final = 4.0
-"""Standard deviations, half-way between chance and what small models have at least on the average (decision 0076)."""
+COURSE_EXPECTED: Final = 2.0
+"""Standard deviations: chance has more in one of forty copies. Honest holders of small models have 7 and more on the
+average, and still 4 where the rate is far too high (decision 0076)."""
 COURSE_STEPS_MAX: Final = 30
 """Between two copies. The way of honest weights has less and less to do with one step."""
 
@@ -40,7 +41,7 @@ COURSE_STEPS_MAX: Final = 30
 def grown_by_course(evidence: float, deviations: float) -> float:
     """As grown(), of how the weights went from one copy to the next: as Course says. What is taken off is bounded, too:
     one that adapts is not seen each time."""
-    return max(0.0, evidence + max(-GROWTH_MAX, min(GROWTH_MAX, (COURSE_EXPECTED - deviations) / 2)))
+    return max(0.0, evidence + max(-GROWTH_MAX, min(GROWTH_MAX, COURSE_EXPECTED - deviations)))
 
 
 def grown(evidence: float, away: float, done_again: int, microbatches: int) -> float:

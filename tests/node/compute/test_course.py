@@ -55,7 +55,7 @@ def deviations(lie: str, **more: Any) -> float:
 @pytest.mark.parametrize("optimiser", ["adam", "muon"])
 @pytest.mark.parametrize("lie", ["", "times1.5", "times1000"])
 def test_an_honest_holder_s_weights_go_against_what_its_visits_give(lie: str, optimiser: str) -> None:
-    assert deviations(lie, optimiser=optimiser) > 2 * COURSE_EXPECTED
+    assert deviations(lie, optimiser=optimiser) > 3 * COURSE_EXPECTED
 
 
 @pytest.mark.parametrize("optimiser", ["adam", "muon"])
@@ -65,10 +65,10 @@ def test_those_of_one_that_trains_otherwise_do_not(lie: str, optimiser: str) -> 
 
 
 def evidence(lie: str, copies: int, **more: Any) -> float:
-    trial, found = Copies(lie, steps=200, **more), 0.0
+    trial, found = Copies(lie, steps=200, learning_rate=3e-3, **more), 0.0
     before = trial.copy()
     for _ in range(copies):
-        answer = trial.between(before)
+        answer = trial.between(before, late=2)
         found, before = grown_by_course(found, answer["value"]), trial.version
     return found
 
@@ -86,7 +86,7 @@ def test_a_visit_of_a_later_step_tells_noise_in_all_but_one_from_an_honest_holde
         [Copies(lie, True, steps=200, learning_rate=3e-3).between(late=late)["value"] for late in (0, 2, 4)]
         for lie in ("", "noise")
     )
-    assert min(honest) > COURSE_EXPECTED and max(noise[1:]) < COURSE_EXPECTED / 2, (honest, noise)
+    assert min(honest) > COURSE_EXPECTED and max(noise[1:]) < COURSE_EXPECTED, (honest, noise)
 
 
 def test_of_a_visit_that_gives_something_else_than_was_passed_on_nothing_is_kept() -> None:
