@@ -174,18 +174,26 @@ def test_a_measured_world_takes_no_harm_and_without_the_comparison_it_does() -> 
         assert liars.measure("copies", 2)["harmless"] < 2
 
 
-JUST_MADE: Final = 66, 115, 514
-"""Seeds in which the head's holder is lost before anybody has heard of the honest keeper's newest copy."""
+JUST_MADE: Final = 66
+"""A seed, and the seconds of it in which the head's holder is lost before anybody has heard of the honest keeper's
+newest copy."""
+MOMENTS: Final = 20.016, 20.02
+
+
+def lost_at(seconds: float) -> bool:
+    """Whether it does no harm."""
+    with patched((liars, "SETTLED_SECONDS", seconds)):
+        (world,) = liars.seen_in("copies", [JUST_MADE])
+    return bool(world["harmless"])
 
 
 def test_the_copy_before_counts_while_nobody_has_heard_of_the_newest() -> None:
-    seen = liars.seen_in("copies", JUST_MADE)
-    assert all(world["harmless"] for world in seen), seen
+    assert all(map(lost_at, MOMENTS))
 
 
 def test_without_the_copy_before_a_run_stands_still() -> None:
     with hasty():
-        assert not any(world["harmless"] for world in liars.seen_in("copies", JUST_MADE))
+        assert not any(map(lost_at, MOMENTS))
 
 
 def test_honest_copies_are_taken() -> None:
