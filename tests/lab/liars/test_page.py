@@ -83,7 +83,7 @@ BY_COPIES: Final = "it lends nothing that tells, so that it takes three copies, 
 KNOWN: Final = {
     **{
         (ONLY_HOLDER, f"only-holder-gradients-{name}", "steps_until_found"): Missed(value, BY_COPIES)
-        for name, value in (("turned-unsampled", 26), ("turned-adapted", 30), ("noise-adapted", 62))
+        for name, value in (("turned-adapted", 27), ("noise-adapted", 87))
     },
     ("boundary bfloat16", "activations-noise", "loss_ratio"): Missed(1.0115, "1.0015 and 1.003 in two other swarms"),
     ("subspace 32", "activations-older", "loss_ratio"): Missed(1.0234, "1.000 and 1.0047 in two other swarms"),
