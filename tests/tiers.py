@@ -44,7 +44,7 @@ NIGHT: Final[dict[str, tuple[str, ...]]] = {
         "tests/sim/test_checks.py::test_a_liar_is_found_after_about_as_many_steps_as_the_share_of_checks_says"
         "[False-8-2]",
         "tests/sim/test_checks.py::test_an_honest_swarm_whose_parts_have_heavy_tails_accuses_nobody[2]",
-        "tests/sim/test_checks.py::test_whoever_held_a_stage_alone_gets_a_second_one_beside_it[2-3]",
+        "tests/sim/test_checks.py::test_whoever_held_a_stage_alone_gets_a_second_one_beside_it[5-3]",
         "tests/sim/test_crowds.py::test_fifty_of_one_machine_are_no_quorum_and_no_majority_of_a_group[1-1]",
         "tests/sim/test_groups.py::test_sixteen_holders_of_each_stage",
         "tests/sim/test_only_holders.py::test_a_keeper_beside_the_stage_sees_it_too[2-2-activations]",
