@@ -74,9 +74,7 @@ def retrace(
         apart.add(old[0].view(-1) - kept[place : place + count])
         if piece.rule == ADAM:
             made = old.clone()
-            rows_of = (made[0], gradient) if piece.decays else (made[0].view(-1), gradient.view(-1))
-            moments = (made[1], made[2]) if piece.decays else (made[1].view(-1), made[2].view(-1))
-            adam(Parameter(ADAM, *rows_of, moments), config, turn)
+            adam(Parameter(ADAM, made[0], gradient, (made[1], made[2])), config, turn)
             off.add(new[0] - made[0])
             moved.add(made[0] - old[0])
             moved.add(made[0] * ROUNDED)

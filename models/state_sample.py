@@ -28,7 +28,6 @@ class Piece:
 
     rule: str
     """Of MOMENTS."""
-    decays: bool
     numbers: int
     begins: tuple[int, ...]
     tile: int
@@ -62,7 +61,7 @@ def pieces(plan: StatePlan, stage: int, key: int) -> list[Piece]:
         starts = [0, *(size + moments[f"{name}.{moment}"][0] - offset for moment in MOMENTS[rule])]
         for row in range(top, top + height):
             begin = offset + row * columns + left
-            found.append(Piece(rule, True, width, tuple(begin + start for start in starts), tile))
+            found.append(Piece(rule, width, tuple(begin + start for start in starts), tile))
         numbers += height * width
     return found
 

@@ -26,7 +26,7 @@ GROWTH_MAX: Final = 1.5
 """By so much one step speaks against a holder at most."""
 EVIDENCE_MAX: Final = 4.0
 """By Lundberg's bound on what was measured of small models an honest holder's evidence comes to that in fewer than one
-of 100,000 trials (decision 0071). Noise takes eight or nine trials, a turned sign three or four."""
+of 100,000 trials (decision 0071). Noise takes four or five trials, a turned sign three."""
 WORSE_THAN_ANY: Final = 2.0
 """No cosine is so far from 1: the update does not follow from the gradient at all, and that is enough by itself."""
 

@@ -171,16 +171,12 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Retrace:
-    """Compare what went into the step between two samples of a stage, `before` and `after` it, with what the visits
-    gave that were done again on the copy of `before`. Done's `value` is 1 less the cosine of both; more than 2, where
-    the step does not follow from what went into it; 0 where there is nothing to compare. Comes after both Samples, and
-    the Recounts."""
+class Between:
+    """What a stage's holder did from the version `before` to `after`."""
 
     stage: int
     before: Version
     after: Version
-    key: int
 
     @property
     def stages(self) -> tuple[int, ...]:
@@ -196,26 +192,20 @@ class Retrace:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class Retrace(Between):
+    """Compare what went into the step between two samples of a stage, `before` and `after` it, with what the visits
+    gave that were done again on the copy of `before`. Done's `value` is 1 less the cosine of both; more than 2, where
+    the step does not follow from what went into it; 0 where there is nothing to compare. Comes after both Samples, and
+    the Recounts."""
+
+    key: int
+
+
+@dataclass(frozen=True, slots=True)
+class Course(Between):
     """Compare how weights went from the copy of `before` to that of `after` with what the visits gave that were done
     again on the former. Done's `value` is by how many standard deviations they went against it more than by chance. Its
     `fault` says why nothing can be told. Comes after a Recount on each of both."""
-
-    stage: int
-    before: Version
-    after: Version
-
-    @property
-    def stages(self) -> tuple[int, ...]:
-        return (self.stage,)
-
-    @property
-    def step(self) -> int:
-        return self.after.step
-
-    @property
-    def attempt(self) -> Attempt:
-        return self.after.attempt
 
 
 NOT_SHOWN: Final = "not shown"
